@@ -1,0 +1,87 @@
+/*
+ * plan.h - how a budget is divided, and how fast that will be: pure arithmetic over byte counts.
+ *
+ * No file is opened, no thread started, nothing allocated: facts in, plan out.  All sizes are bytes, all rates per second.
+ * Thread-safe.
+ */
+#ifndef WEIR_PLAN_H
+#define WEIR_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "weir/error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEIR_PLAN_CLASSES_MAX 16
+
+/* Expert chunks of one size.  A token touches chunks_per_token of them: (expert tensors of this size) × top-k. */
+typedef struct weir_plan_class {
+	uint64_t chunk_bytes;
+	uint64_t slot_bytes;	   /* chunk_bytes with room for the drive's alignment */
+	uint64_t chunks_count;	   /* tensors × experts */
+	uint64_t chunks_per_token;
+	uint64_t slots_least;	   /* fewer cannot work: the chunks of this size that one layer's token needs at once */
+} weir_plan_class;
+
+typedef struct weir_plan_facts {
+	uint64_t budget_bytes;
+	uint64_t program_bytes;	      /* the process before any weight is read: code, libraries, vocabulary, tables */
+	uint64_t kv_bytes;	      /* KV cache and recurrent state at the context asked for */
+	uint64_t compute_bytes;	      /* the engine's graph buffers and work buffers at their largest */
+	uint64_t margin_bytes;	      /* kept free for what the allocator and the kernel add */
+	uint64_t dense_fixed_bytes;   /* weights that must be resident: norms, biases, whatever is not read in a known order */
+	uint64_t dense_stream_bytes;  /* dense weights that can go through the ring when they do not fit */
+	uint64_t dense_largest_bytes; /* the largest of those */
+	uint64_t rows_bytes;	      /* tables of which a token reads single rows (embeddings): resident only if all fits */
+	uint64_t rows_per_token_bytes;
+	uint64_t rows_least_bytes;    /* buffer for the rows of one batch */
+	uint64_t ring_least_bytes;    /* least ring when dense weights stream; 0: twice the largest */
+	uint32_t classes_count;
+	weir_plan_class classes[WEIR_PLAN_CLASSES_MAX];
+	double hit_rate_hint;	      /* measured or expected hit rate at this budget, or < 0: estimate it */
+	double device_bytes_per_second;	     /* 0: unknown */
+	double compute_tokens_per_second;    /* 0: unknown; with every weight resident */
+	uint64_t prompt_tokens;		     /* for first_token_seconds; 0: one token */
+} weir_plan_facts;
+
+typedef enum weir_plan_limit { WEIR_LIMIT_DISK, WEIR_LIMIT_COMPUTE, WEIR_LIMIT_MEMORY } weir_plan_limit;
+
+typedef struct weir_plan {
+	bool fits;		       /* the budget can hold this plan; else only least_budget_bytes and largest are set */
+	bool all_resident;	       /* every weight stays: nothing is streamed */
+	uint64_t budget_bytes;
+	uint64_t least_budget_bytes;   /* the smallest budget that works */
+	const char *least_taken_by;    /* what takes most of it: "dense weights", "KV cache", ... */
+	uint64_t memory_dense_bytes;   /* resident dense weights, ring and row buffers */
+	uint64_t memory_experts_bytes; /* slots */
+	uint64_t memory_kv_bytes;
+	uint64_t memory_compute_bytes;
+	uint64_t memory_other_bytes;   /* program and margin */
+	uint64_t dense_resident_bytes; /* of dense_stream_bytes, what stays */
+	uint64_t ring_bytes;	       /* 0: all dense weights stay */
+	uint64_t experts_bytes;	       /* all expert chunks of the model */
+	uint64_t slots_count;
+	uint64_t slots_bytes;
+	uint64_t class_slots[WEIR_PLAN_CLASSES_MAX];
+	uint64_t token_cycle_bytes;    /* expert bytes that one token touches */
+	double expected_hit_rate;      /* 0..1 */
+	double bytes_per_token;
+	double tokens_per_second;      /* 0 when the rates are unknown */
+	double first_token_seconds;
+	weir_plan_limit limits;
+} weir_plan;
+
+/* Divides the budget.  Returns 0, WEIR_EINVAL (counts that wrap, more than WEIR_PLAN_CLASSES_MAX classes) or WEIR_EBUDGET
+ * with plan->least_budget_bytes set. */
+int weir_plan_make(const weir_plan_facts *facts, weir_plan *plan, weir_error *error);
+
+const char *weir_plan_limit_name(weir_plan_limit limit); /* "disk", "compute", "memory" */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,109 @@
+/*
+ * store.h - a byte budget over the chunks of a checkpoint: acquire, use, release.
+ *
+ * A store owns one slab of memory, allocated once and divided into slots.  A chunk (one extent of one file: an expert's part,
+ * a row range) is read into a slot when it is acquired and stays there until another chunk needs the slot.
+ *
+ * The lifetime rule: a lease pins its slot; the pointer it gives is valid until the lease is released; one release for each
+ * acquire.
+ *
+ * Threads: all functions on one store may be called from any thread; a lease belongs to the thread that uses it.
+ */
+#ifndef WEIR_STORE_H
+#define WEIR_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "weir/error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_store weir_store;
+typedef struct weir_lease weir_lease;
+
+/* What a store can hold: `group` is the set that a per-layer policy counts over (all experts of one tensor), numbered from 0
+ * without gaps. */
+typedef struct weir_chunk {
+	uint32_t file;	 /* index into weir_store_options.paths */
+	uint32_t group;
+	uint64_t offset; /* in the file, bytes */
+	uint64_t bytes;
+} weir_chunk;
+
+typedef struct weir_store_options {
+	const char *const *paths; /* files that the chunks lie in */
+	uint32_t paths_count;
+	const weir_chunk *chunks; /* copied; chunk ids are indexes into it */
+	uint32_t chunks_count;
+	uint64_t budget_bytes;	  /* of the slab and the store's own tables together */
+	uint32_t leases_max;	  /* leases held at one time; 0 takes 4096 */
+	const char *policy;	  /* "lru", "lfu" (ages, per group), "lru-global"...; NULL or "auto" */
+	const char *io_method;	  /* "auto", "uring", "threads", "mmap" */
+	const char *io_fault;	  /* for tests; NULL for none */
+	uint32_t queue_depth;	  /* 0 takes the default */
+	uint32_t piece_bytes;	  /* 0 takes the default */
+} weir_store_options;
+
+/* Counters since open or since weir_store_reset_stats.  demanded = hits + joined + misses. */
+typedef struct weir_store_stats {
+	uint64_t demanded;	/* chunks acquired */
+	uint64_t hits;		/* ... that were ready */
+	uint64_t joined;	/* ... that were already being read */
+	uint64_t misses;	/* ... that had to be read */
+	uint64_t prefetched;	/* chunks read because of weir_store_prefetch */
+	uint64_t prefetch_used; /* ... of which were acquired before they were evicted */
+	uint64_t evictions;
+	uint64_t bytes_read;	/* from the drive, alignment included */
+	uint64_t stall_ns;	/* time spent waiting in weir_lease_wait and weir_store_wait_any */
+	uint32_t slots_count, slots_free, slots_loading, slots_ready, slots_pinned;
+	uint64_t slab_bytes;
+} weir_store_stats;
+
+/* Opens a store.  WEIR_EBUDGET when not even one slot of each size fits. */
+int weir_store_open(const weir_store_options *options, weir_store **store, weir_error *error);
+
+/* Closes it: waits for reads in flight, frees the slab.  All leases must have been released.  NULL is allowed. */
+void weir_store_close(weir_store *store);
+
+/* Bytes that a store over these options needs: at the least (one slot of each size per `slots_least`), and to hold everything. */
+int weir_store_sizes(const weir_store_options *options, uint32_t slots_least, uint64_t *least_bytes, uint64_t *all_bytes);
+
+/* Pins chunks[0..count) in order and starts the reads of those that are not there, without waiting.  Stops at the first chunk
+ * for which no slot can be freed or no lease is left.  Returns how many leases were made (0..count) or a negative code. */
+int weir_store_acquire(weir_store *store, const uint32_t *chunks, uint32_t count, weir_lease **leases, weir_error *error);
+
+/* Starts reads of chunks that will probably be wanted, as far as slots are free or hold less wanted chunks; a hint that never
+ * evicts a pinned chunk and never fails.  Returns how many are now ready or on their way. */
+int weir_store_prefetch(weir_store *store, const uint32_t *chunks, uint32_t count);
+
+/* Waits until the chunk is there and gives its first byte.  The pointer has the alignment of the chunk's file offset modulo
+ * the drive's alignment.  WEIR_EIO with file and offset when the read failed: the lease must still be released. */
+int weir_lease_wait(weir_lease *lease, const void **data, weir_error *error);
+
+/* Waits until at least one of leases[0..count) is there (or failed) and gives its index.  Those that are ready are given in
+ * order of the array. */
+int weir_store_wait_any(weir_store *store, weir_lease *const *leases, uint32_t count, uint32_t *index, weir_error *error);
+
+/* True when the data is there: weir_lease_wait will not block. */
+bool weir_lease_ready(const weir_lease *lease);
+uint32_t weir_lease_chunk(const weir_lease *lease);
+void weir_lease_release(weir_lease *lease);
+
+/* Collects finished reads and starts further ones, without waiting: for callers that compute between acquires. */
+int weir_store_poll(weir_store *store);
+
+/* Marks the end of a token: ages the policy's counts. */
+void weir_store_tick(weir_store *store);
+
+void weir_store_get_stats(weir_store *store, weir_store_stats *stats);
+void weir_store_reset_stats(weir_store *store);
+const char *weir_store_policy(const weir_store *store);
+const char *weir_store_io_method(const weir_store *store);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

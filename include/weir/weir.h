@@ -1,0 +1,11 @@
+/* weir.h - everything that libweir offers; see the header of each noun. */
+#ifndef WEIR_H
+#define WEIR_H
+
+#include "weir/checkpoint.h"
+#include "weir/error.h"
+#include "weir/plan.h"
+#include "weir/store.h"
+#include "weir/version.h"
+
+#endif
