@@ -1,0 +1,27 @@
+# How our own sources are compiled.  Everything here holds for targets made after it was included.
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion)
+if(WEIR_WERROR)
+  add_compile_options(-Werror)
+endif()
+add_compile_definitions(_GNU_SOURCE _FILE_OFFSET_BITS=64)
+# Debug builds stop at any allocation between the start and the end of a token.
+add_compile_definitions($<$<CONFIG:Debug>:WEIR_ALLOCATION_GUARD=1>)
+
+if(WEIR_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  add_link_options(-fsanitize=address,undefined)
+elseif(WEIR_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+elseif(WEIR_SANITIZE)
+  message(FATAL_ERROR "WEIR_SANITIZE=${WEIR_SANITIZE}: address or thread")
+endif()

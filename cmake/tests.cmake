@@ -1,0 +1,52 @@
+# Tests, found by their place:
+#   tests/unit/test_X.c       one cmocka program each, over libweir.a
+#   tests/engine/test_X.c     the same, with the ggml backend and the engine linked in
+#   tests/program/test_X.py   whole-program tests, run by Python with the build folder in WEIR_BUILD_DIR
+#   tests/install             a program built against the installed tree
+#   tools/check/*.py          rules about the sources
+pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
+find_program(WEIR_PYTHON NAMES python3 REQUIRED)
+if(EXISTS ${WEIR_ENGINE_DIR}/../../../bin/python3)
+  get_filename_component(WEIR_TEST_PYTHON ${WEIR_ENGINE_DIR}/../../../bin/python3 ABSOLUTE)
+else()
+  set(WEIR_TEST_PYTHON ${WEIR_PYTHON})
+endif()
+set(WEIR_TEST_ENVIRONMENT
+  "WEIR_BUILD_DIR=${CMAKE_BINARY_DIR}" "WEIR_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
+  "WEIR_ENGINE_DIR=${WEIR_ENGINE_DIR}" "WEIR_PROGRAM=${CMAKE_BINARY_DIR}/weir" "WEIR_SANITIZE=${WEIR_SANITIZE}")
+
+function(weir_add_cmocka_test source label)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  get_filename_component(folder ${source} DIRECTORY)
+  target_include_directories(${name} PRIVATE ${folder})
+  target_link_libraries(${name} PRIVATE ${ARGN} PkgConfig::CMOCKA)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS ${label} ENVIRONMENT "${WEIR_TEST_ENVIRONMENT}")
+endfunction()
+
+if(CMOCKA_FOUND)
+  file(GLOB WEIR_UNIT_TESTS CONFIGURE_DEPENDS tests/unit/test_*.c)
+  foreach(source ${WEIR_UNIT_TESTS})
+    weir_add_cmocka_test(${source} unit weir_static)
+  endforeach()
+  file(GLOB WEIR_ENGINE_TESTS CONFIGURE_DEPENDS tests/engine/test_*.c)
+  if(TARGET weir_backend)
+    foreach(source ${WEIR_ENGINE_TESTS})
+      weir_add_cmocka_test(${source} engine weir_backend_objects weir_objects weir_engine)
+    endforeach()
+  endif()
+else()
+  message(STATUS "weir: cmocka not found, the tests in C are not built")
+endif()
+
+file(GLOB WEIR_PROGRAM_TESTS CONFIGURE_DEPENDS tests/program/test_*.py)
+if(TARGET weir_program)
+  foreach(source ${WEIR_PROGRAM_TESTS})
+    get_filename_component(name ${source} NAME_WE)
+    string(REPLACE test_ program_ name ${name})
+    add_test(NAME ${name} COMMAND ${WEIR_TEST_PYTHON} ${source} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+    set_tests_properties(${name} PROPERTIES
+      TIMEOUT 600 LABELS program SKIP_RETURN_CODE 77 ENVIRONMENT "${WEIR_TEST_ENVIRONMENT}")
+  endforeach()
+endif()
