@@ -1,5 +1,5 @@
-# What stands on the engine: the ggml backend (libggml-weir.so), the preloaded object that keeps stock programs from reading
-# a whole model at start, and the program.
+# The ggml backend (libggml-weir.so), the preloaded object that keeps stock programs from reading a whole model at start, and
+# the program.
 file(GLOB WEIR_PRELOAD_SOURCES CONFIGURE_DEPENDS src/ggml/preload/*.c)
 file(GLOB WEIR_BACKEND_SOURCES CONFIGURE_DEPENDS src/ggml/*.c)
 file(GLOB WEIR_ENGINE_SOURCES CONFIGURE_DEPENDS src/engine/*.c src/engine/*.cpp)
@@ -22,19 +22,37 @@ if(WEIR_ENGINE_FOUND AND WEIR_BACKEND_SOURCES)
   target_link_options(weir_backend PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/packaging/libggml-weir.map)
 endif()
 
-if(TARGET weir_backend AND WEIR_PROGRAM_SOURCES AND WEIR_ENGINE_SOURCES)
-  # -rdynamic: the program's own mmap and posix_madvise must win over libc's in libllama's calls.
+if(TARGET weir_backend AND WEIR_ENGINE_SOURCES)
   add_library(weir_engine_objects OBJECT ${WEIR_ENGINE_SOURCES})
   target_link_libraries(weir_engine_objects PUBLIC weir_backend_objects)
-  add_executable(weir_program ${WEIR_PROGRAM_SOURCES}
-    $<TARGET_OBJECTS:weir_engine_objects> $<TARGET_OBJECTS:weir_backend_objects> $<TARGET_OBJECTS:weir_objects>)
-  set_target_properties(weir_program PROPERTIES
-    OUTPUT_NAME weir ENABLE_EXPORTS ON LINKER_LANGUAGE CXX INSTALL_RPATH ${WEIR_ENGINE_LIB_DIR})
+endif()
+
+# Without the engine, the program lacks the commands whose source includes its headers.
+if(NOT TARGET weir_engine_objects)
+  foreach(source ${WEIR_PROGRAM_SOURCES})
+    file(STRINGS ${source} needs REGEX "^#include [<\"](engine/|ggml|llama)")
+    if(needs)
+      list(REMOVE_ITEM WEIR_PROGRAM_SOURCES ${source})
+    endif()
+  endforeach()
+endif()
+
+if(WEIR_PROGRAM_SOURCES)
+  add_executable(weir_program ${WEIR_PROGRAM_SOURCES} $<TARGET_OBJECTS:weir_objects>)
+  set_target_properties(weir_program PROPERTIES OUTPUT_NAME weir LINKER_LANGUAGE CXX)
   target_include_directories(weir_program PRIVATE include src)
+  target_link_libraries(weir_program PRIVATE ${WEIR_CORE_LIBRARIES})
+  target_compile_definitions(weir_program PRIVATE WEIR_INSTALL_LIB_DIR="${CMAKE_INSTALL_FULL_LIBDIR}")
+endif()
+if(TARGET weir_program AND WEIR_ENGINE_FOUND)
   target_compile_definitions(weir_program PRIVATE
-    WEIR_ENGINE_BIN_DIR="${WEIR_ENGINE_BIN_DIR}" WEIR_ENGINE_LIB_DIR="${WEIR_ENGINE_LIB_DIR}"
-    WEIR_INSTALL_LIB_DIR="${CMAKE_INSTALL_FULL_LIBDIR}")
-  target_link_libraries(weir_program PRIVATE weir_engine ${WEIR_CORE_LIBRARIES})
+    WEIR_ENGINE_BIN_DIR="${WEIR_ENGINE_BIN_DIR}" WEIR_ENGINE_LIB_DIR="${WEIR_ENGINE_LIB_DIR}")
+endif()
+if(TARGET weir_program AND TARGET weir_engine_objects)
+  # ENABLE_EXPORTS: the program's own mmap and posix_madvise must win over libc's in libllama's calls.
+  set_target_properties(weir_program PROPERTIES ENABLE_EXPORTS ON INSTALL_RPATH ${WEIR_ENGINE_LIB_DIR})
+  target_sources(weir_program PRIVATE $<TARGET_OBJECTS:weir_engine_objects> $<TARGET_OBJECTS:weir_backend_objects>)
+  target_link_libraries(weir_program PRIVATE weir_engine)
   add_dependencies(weir_program weir_backend)
   if(TARGET weir_preload)
     add_dependencies(weir_program weir_preload)

@@ -1,6 +1,7 @@
 # Tests, found by their place:
 #   tests/unit/test_X.c       one cmocka program each, over libweir.a
 #   tests/engine/test_X.c     the same, with the ggml backend and the engine linked in
+#   tests/reference/X.c       programs over the engine alone, which results are compared with
 #   tests/program/test_X.py   whole-program tests, run by Python with the build folder in WEIR_BUILD_DIR
 #   tests/install             a program built against the installed tree
 #   tools/check/*.py          rules about the sources
@@ -38,6 +39,15 @@ if(CMOCKA_FOUND)
   endif()
 else()
   message(STATUS "weir: cmocka not found, the tests in C are not built")
+endif()
+
+file(GLOB WEIR_REFERENCE_PROGRAMS CONFIGURE_DEPENDS tests/reference/*.c)
+if(WEIR_ENGINE_FOUND)
+  foreach(source ${WEIR_REFERENCE_PROGRAMS})
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE weir_engine ${WEIR_CORE_LIBRARIES})
+  endforeach()
 endif()
 
 file(GLOB WEIR_PROGRAM_TESTS CONFIGURE_DEPENDS tests/program/test_*.py)
