@@ -76,7 +76,7 @@ def write_split(stem, shards, entries, tensors, pieces, alignment=32):
 
 
 class _Cursor:
-    """Reads a GGUF header of a file that the caller trusts (a tokenizer's donor); truncation raises struct.error."""
+    """Reads the header of a GGUF file that the caller trusts; a file that ends too early raises ValueError."""
 
     def __init__(self, file):
         self.file = file
@@ -104,9 +104,8 @@ class _Cursor:
         return head + b"".join(self.value(element)[0] for _ in range(count)), count
 
 
-def tokenizer_of(path):
-    """The tokenizer.* entries of another GGUF as raw bytes, and the number of its tokens."""
-    entries, tokens = [], 0
+def _entries_of(path):
+    """Yields (key, type, raw value, element count) of a file's metadata."""
     with open(path, "rb") as file:
         cursor = _Cursor(file)
         if cursor.take(4) != MAGIC or cursor.number("<I") not in (2, VERSION):
@@ -115,10 +114,31 @@ def tokenizer_of(path):
         for _ in range(count):
             key = cursor.take(cursor.number("<Q"))
             kind = cursor.number("<I")
-            raw, elements = cursor.value(kind)
-            if key.startswith(b"tokenizer."):
-                entries.append(_string(key) + struct.pack("<I", kind) + raw)
-                tokens = elements if key == b"tokenizer.ggml.tokens" else tokens
+            yield key, kind, *cursor.value(kind)
+
+
+def numbers_of(path):
+    """The metadata entries that are 32-bit numbers or arrays, as {key: value or element count}; the
+    architecture's own entries also without its prefix."""
+    found, arch = {}, ""
+    for key, kind, raw, elements in _entries_of(path):
+        key = key.decode()
+        if key == "general.architecture":
+            arch = raw[8:].decode()
+        if kind in (U32, I32):
+            found[key] = struct.unpack(_PACK[kind], raw)[0]
+        elif kind == ARRAY:
+            found[key] = elements
+    return {**found, **{k[len(arch) + 1:]: v for k, v in found.items() if k.startswith(arch + ".")}}
+
+
+def tokenizer_of(path):
+    """The tokenizer.* entries of another GGUF as raw bytes, and the number of its tokens."""
+    entries, tokens = [], 0
+    for key, kind, raw, elements in _entries_of(path):
+        if key.startswith(b"tokenizer."):
+            entries.append(_string(key) + struct.pack("<I", kind) + raw)
+            tokens = elements if key == b"tokenizer.ggml.tokens" else tokens
     if not tokens:
         raise ValueError(f"{path}: holds no tokenizer")
     return entries, tokens
