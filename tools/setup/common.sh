@@ -1,5 +1,5 @@
 # common.sh - what the setup scripts share.  Sourced, with $here set to the folder of the setup scripts.
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2034
 
 weir_home=${WEIR_ENGINE_HOME:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/weir}
 

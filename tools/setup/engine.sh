@@ -10,6 +10,7 @@
 # compiled for the processor that it is built on, so the stamp also names that processor's abilities.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tools/setup/common.sh
 . "$here/common.sh"
 
 version=0.3.36

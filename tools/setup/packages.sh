@@ -5,6 +5,7 @@
 # On a system without dpkg it says what is needed and goes on.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tools/setup/common.sh
 . "$here/common.sh"
 
 build="gcc g++ libc6-dev make cmake pkg-config python3 python3-venv liburing-dev libjansson-dev libxxhash-dev ca-certificates"

@@ -2,6 +2,7 @@
 # python.sh - installs into the engine's environment what its Python package and the tests in Python import.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tools/setup/common.sh
 . "$here/common.sh"
 
 site=$(sh "$here/engine.sh" --where) || die "no engine yet: run tools/setup/engine.sh first"
