@@ -22,36 +22,36 @@
 typedef struct weir_io weir_io;
 
 typedef struct weir_io_options {
-	const char *method;	/* "auto", "uring", "threads" or "mmap"; NULL is "auto" */
-	uint32_t queue_depth;	/* pieces in flight; 0 takes the default (32) */
-	uint32_t piece_bytes;	/* largest single read; 0 takes the default (1 MiB); rounded up to the alignment */
-	uint32_t requests_max;	/* requests pending or in flight; 0 takes the default (4096) */
-	const char *fault;	/* fault description (fault.h), NULL or "" for none */
+	const char *method; /* "auto", "uring", "threads" or "mmap"; NULL is "auto" */
+	uint32_t queue_depth; /* pieces in flight; 0 takes the default (32) */
+	uint32_t piece_bytes; /* largest single read; 0 takes the default (1 MiB); rounded up to the alignment */
+	uint32_t requests_max; /* requests pending or in flight; 0 takes the default (4096) */
+	const char *fault; /* fault description (fault.h), NULL or "" for none */
 } weir_io_options;
 
 /* An extent to read.  Direct methods want offset, buffer and capacity aligned as weir_io_alignment says: the caller asks for
  * the aligned superset of what it needs.  Reading may end early only at the end of the file; at least `least` bytes must
  * arrive or the request fails with WEIR_EIO ("file ended early"). */
 typedef struct weir_io_request {
-	uint32_t file;	   /* from weir_io_add_file */
-	uint64_t offset;   /* aligned */
-	uint64_t bytes;	   /* aligned; may reach past the end of the file */
-	uint64_t least;	   /* bytes that must arrive, counted from offset */
-	void *buffer;	   /* aligned, at least `bytes` long */
-	uint64_t tag;	   /* given back in the completion */
+	uint32_t file; /* from weir_io_add_file */
+	uint64_t offset; /* aligned */
+	uint64_t bytes; /* aligned; may reach past the end of the file */
+	uint64_t least; /* bytes that must arrive, counted from offset */
+	void *buffer; /* aligned, at least `bytes` long */
+	uint64_t tag; /* given back in the completion */
 } weir_io_request;
 
 typedef struct weir_io_completion {
 	uint64_t tag;
-	int code;	   /* 0 or a WEIR_E code */
+	int code; /* 0 or a WEIR_E code */
 	int sys_errno;
 	uint32_t file;
-	uint64_t offset;   /* of the piece that failed */
+	uint64_t offset; /* of the piece that failed */
 } weir_io_completion;
 
 typedef struct weir_io_stats {
 	uint64_t requests, pieces, bytes; /* completed */
-	uint64_t retries;		  /* short reads resumed, EINTR, EAGAIN */
+	uint64_t retries; /* short reads resumed, EINTR, EAGAIN */
 } weir_io_stats;
 
 int weir_io_open(const weir_io_options *options, weir_io **io, weir_error *error);
@@ -83,11 +83,11 @@ int weir_io_reap(weir_io *io, weir_io_completion *completions, uint32_t capacity
  * no limit).  Returns 0, or WEIR_EINVAL when nothing is pending. */
 int weir_io_wait(weir_io *io, uint64_t timeout_us);
 
-uint32_t weir_io_pending(const weir_io *io);	/* requests taken and not yet reaped */
-uint32_t weir_io_in_flight(const weir_io *io);	/* pieces; always ≤ queue_depth */
+uint32_t weir_io_pending(const weir_io *io); /* requests taken and not yet reaped */
+uint32_t weir_io_in_flight(const weir_io *io); /* pieces; always ≤ queue_depth */
 uint32_t weir_io_queue_depth(const weir_io *io);
 uint32_t weir_io_piece_bytes(const weir_io *io);
-const char *weir_io_method(const weir_io *io);	/* the method in use, never "auto" */
+const char *weir_io_method(const weir_io *io); /* the method in use, never "auto" */
 void weir_io_get_stats(const weir_io *io, weir_io_stats *stats);
 
 #endif
