@@ -82,7 +82,7 @@ exports() {
 	for header in "$prefix"/include/weir/*.h; do
 		printf '#include <weir/%s>\n' "$(basename "$header")" >>"$work/all.c"
 	done
-	cc -std=c11 -I"$prefix/include" -fsyntax-only -aux-info "$work/declared.txt" "$work/all.c"
+	gcc -std=c11 -I"$prefix/include" -fsyntax-only -aux-info "$work/declared.txt" "$work/all.c"
 	sed -n '/include\/weir\//s/.*[ *]\(weir_[a-z0-9_]*\) (.*/\1/p' "$work/declared.txt" | LC_ALL=C sort -u >"$work/declared"
 	nm -D --defined-only "$work/lib/libweir.so" | sed 's/.* //' | LC_ALL=C sort -u >"$work/exported"
 	test -s "$work/declared"

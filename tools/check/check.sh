@@ -18,7 +18,7 @@ cd "$root" || exit 1
 
 WEIR_SMOLLM2=$(sh tools/setup/model.sh) || WEIR_SMOLLM2=
 export WEIR_SMOLLM2
-[ "$mode" != long ] || export WEIR_LONG=1
+[ "$mode" != long ] || export WEIR_TEST_FULL=1
 
 # prepare FOLDER FLAGS...: configures and builds.
 prepare() {
