@@ -45,6 +45,7 @@ typedef struct weir_store_options {
 	const char *io_fault;	  /* for tests; NULL for none */
 	uint32_t queue_depth;	  /* 0 takes the default */
 	uint32_t piece_bytes;	  /* 0 takes the default */
+	uint32_t slots_least;	  /* of each size (or one per chunk, if there are fewer); 0 takes 1 */
 } weir_store_options;
 
 /* Counters since open or since weir_store_reset_stats.  demanded = hits + joined + misses. */
@@ -57,30 +58,47 @@ typedef struct weir_store_stats {
 	uint64_t prefetch_used; /* ... of which were acquired before they were evicted */
 	uint64_t evictions;
 	uint64_t bytes_read;	/* from the drive, alignment included */
-	uint64_t stall_ns;	/* time spent waiting in weir_lease_wait and weir_store_wait_any */
+	uint64_t stall_ns;	/* time during which at least one thread waited for a read */
 	uint32_t slots_count, slots_free, slots_loading, slots_ready, slots_pinned;
 	uint64_t slab_bytes;
+	uint32_t slots_failed;	/* read failed and lease not yet released; slots_count = free + loading + ready + failed */
 } weir_store_stats;
 
-/* Opens a store.  WEIR_EBUDGET when not even one slot of each size fits. */
+/* Where a lease's bytes lie, for callers that address slots by number: the slots of one size are evenly spaced, and
+ * data = base + index × stride_bytes + shift_bytes. */
+typedef struct weir_lease_position {
+	const void *base;
+	uint64_t stride_bytes;
+	uint32_t index;
+	uint32_t shift_bytes; /* the chunk's offset modulo the alignment */
+} weir_lease_position;
+
+/* Opens a store: opens the files, divides the budget, reads nothing.  Sizes that differ by no more than about 3 % share slots
+ * of the larger size; each size gets slots in proportion to the bytes of its chunks.  WEIR_EBUDGET when not even slots_least
+ * slots of each size fit.  WEIR_EINVAL for chunks without bytes or past the end of their file, and unknown names. */
 int weir_store_open(const weir_store_options *options, weir_store **store, weir_error *error);
 
 /* Closes it: waits for reads in flight, frees the slab.  All leases must have been released.  NULL is allowed. */
 void weir_store_close(weir_store *store);
 
-/* Bytes that a store over these options needs: at the least (one slot of each size per `slots_least`), and to hold everything. */
+/* Budgets that a store over these options needs: at the least (`slots_least` slots of each size), and to hold everything.
+ * Opens the files to learn the drive's alignment; without paths, 4096 is assumed. */
 int weir_store_sizes(const weir_store_options *options, uint32_t slots_least, uint64_t *least_bytes, uint64_t *all_bytes);
 
 /* Pins chunks[0..count) in order and starts the reads of those that are not there, without waiting.  Stops at the first chunk
- * for which no slot can be freed or no lease is left.  Returns how many leases were made (0..count) or a negative code. */
+ * for which no slot can be freed or no lease is left.  Returns how many leases were made (0..count) or a negative code.
+ * Chunks that are resident are never evicted for others of the same call.  When fewer leases were made than wanted: use and
+ * release those and come back for the rest; when none was made and none is held, weir_store_wait_read. */
 int weir_store_acquire(weir_store *store, const uint32_t *chunks, uint32_t count, weir_lease **leases, weir_error *error);
 
 /* Starts reads of chunks that will probably be wanted, as far as slots are free or hold less wanted chunks; a hint that never
- * evicts a pinned chunk and never fails.  Returns how many are now ready or on their way. */
+ * evicts a pinned chunk and never fails.  Returns how many are now ready or on their way.  They are read while no acquired
+ * chunk waits for the drive; weir_store_poll, or any wait, keeps them going. */
 int weir_store_prefetch(weir_store *store, const uint32_t *chunks, uint32_t count);
 
 /* Waits until the chunk is there and gives its first byte.  The pointer has the alignment of the chunk's file offset modulo
- * the drive's alignment.  WEIR_EIO with file and offset when the read failed: the lease must still be released. */
+ * the drive's alignment (and modulo 64).  WEIR_EIO with file and offset when the read failed, WEIR_ECHANGED when the file is
+ * not what it was: the lease must still be released; an acquire of the same chunk reads it again. */
 int weir_lease_wait(weir_lease *lease, const void **data, weir_error *error);
 
 /* Waits until at least one of leases[0..count) is there (or failed) and gives its index.  Those that are ready are given in
@@ -90,10 +108,19 @@ int weir_store_wait_any(weir_store *store, weir_lease *const *leases, uint32_t c
 /* True when the data is there: weir_lease_wait will not block. */
 bool weir_lease_ready(const weir_lease *lease);
 uint32_t weir_lease_chunk(const weir_lease *lease);
+void weir_lease_place(const weir_lease *lease, weir_lease_position *position);
+
+/* Gives the lease back.  Allowed before the chunk is there: the read then ends by itself, and the chunk stays if it can.
+ * NULL is allowed. */
 void weir_lease_release(weir_lease *lease);
 
-/* Collects finished reads and starts further ones, without waiting: for callers that compute between acquires. */
+/* Collects finished reads and starts further ones, without waiting: for callers that compute between acquires.  Returns how
+ * many reads ended, or a negative code. */
 int weir_store_poll(weir_store *store);
+
+/* Waits until some read ends, whoever asked for it: slots may be free then.  WEIR_EBUSY at once when none is under way, so
+ * that only a release can free a slot. */
+int weir_store_wait_read(weir_store *store);
 
 /* Marks the end of a token: ages the policy's counts. */
 void weir_store_tick(weir_store *store);
