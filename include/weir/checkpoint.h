@@ -170,7 +170,7 @@ typedef struct weir_metadata {
 } weir_metadata;
 
 typedef struct weir_checkpoint_options {
-	uint64_t header_bytes_max; /* refuse longer headers; 0 takes 512 MiB (GGUF) and 100,000,000 bytes (safetensors) */
+	uint64_t header_bytes_max; /* refuse longer headers; 0 takes 256 MiB (GGUF) and 100,000,000 bytes (safetensors) */
 	uint32_t array_numbers_kept; /* of each array of numbers in metadata; 0 takes 1024 */
 	uint32_t array_strings_kept; /* of each array of strings; 0 takes 8 */
 } weir_checkpoint_options;

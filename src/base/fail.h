@@ -10,4 +10,7 @@
 __attribute__((format(printf, 6, 7))) int weir_fail(weir_error *error, int code, const char *file, uint64_t offset,
 						    int sys_errno, const char *message_format, ...);
 
+/* The code that stands for an errno of open, read, mmap and the like. */
+int weir_code_of_errno(int sys_errno);
+
 #endif
