@@ -1,5 +1,6 @@
 # Finds the engine (libllama and ggml) and offers it as the target weir_engine.  Sets WEIR_ENGINE_FOUND, and
-# WEIR_ENGINE_BIN_DIR and WEIR_ENGINE_LIB_DIR, where the engine's own programs and libraries are.
+# WEIR_ENGINE_BIN_DIR and WEIR_ENGINE_LIB_DIR, where the engine's own programs and libraries are; and WEIR_ENGINE_RUN_PATH,
+# where an installed weir looks for those libraries.
 #
 # In this order: WEIR_LLAMA_SOURCE (a llama.cpp tree, built along), WEIR_ENGINE_DIR (an installation), and the environment
 # that tools/setup/engine.sh makes in the user's cache folder.
@@ -33,6 +34,7 @@ function(weir_engine_from_source)
   target_link_libraries(weir_engine INTERFACE llama ggml ggml-base ggml-cpu)
   set(WEIR_ENGINE_BIN_DIR ${CMAKE_BINARY_DIR}/llama.cpp/bin PARENT_SCOPE)
   set(WEIR_ENGINE_LIB_DIR ${CMAKE_BINARY_DIR}/llama.cpp/bin PARENT_SCOPE)
+  set(WEIR_ENGINE_RUN_PATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}/weir;$ORIGIN/weir" PARENT_SCOPE)
 endfunction()
 
 function(weir_engine_from_installation)
@@ -49,6 +51,7 @@ function(weir_engine_from_installation)
   endforeach()
   set(WEIR_ENGINE_BIN_DIR ${WEIR_ENGINE_DIR}/bin PARENT_SCOPE)
   set(WEIR_ENGINE_LIB_DIR ${WEIR_ENGINE_DIR}/lib PARENT_SCOPE)
+  set(WEIR_ENGINE_RUN_PATH ${WEIR_ENGINE_DIR}/lib PARENT_SCOPE)
 endfunction()
 
 set(WEIR_ENGINE_FOUND OFF)

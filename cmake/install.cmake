@@ -16,6 +16,12 @@ endforeach()
 if(TARGET weir_program)
   install(TARGETS weir_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+# An engine that was built along goes with the program, in a folder of its own.
+if(WEIR_ENGINE_FOUND AND WEIR_LLAMA_SOURCE)
+  foreach(target llama ggml ggml-base ggml-cpu)
+    install(FILES $<TARGET_FILE:${target}> DESTINATION ${CMAKE_INSTALL_LIBDIR}/weir RENAME $<TARGET_SONAME_FILE_NAME:${target}>)
+  endforeach()
+endif()
 
 # The pkg-config file finds its prefix from where it lies, so that an installed tree can be moved.
 file(RELATIVE_PATH WEIR_PC_TO_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})

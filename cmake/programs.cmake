@@ -17,7 +17,7 @@ if(WEIR_ENGINE_FOUND AND WEIR_BACKEND_SOURCES)
 
   add_library(weir_backend MODULE $<TARGET_OBJECTS:weir_backend_objects> $<TARGET_OBJECTS:weir_objects>)
   set_target_properties(weir_backend PROPERTIES
-    OUTPUT_NAME ggml-weir INSTALL_RPATH ${WEIR_ENGINE_LIB_DIR} LINK_DEPENDS ${PROJECT_SOURCE_DIR}/packaging/libggml-weir.map)
+    OUTPUT_NAME ggml-weir INSTALL_RPATH "${WEIR_ENGINE_RUN_PATH}" LINK_DEPENDS ${PROJECT_SOURCE_DIR}/packaging/libggml-weir.map)
   target_link_libraries(weir_backend PRIVATE weir_engine ${WEIR_CORE_LIBRARIES})
   target_link_options(weir_backend PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/packaging/libggml-weir.map)
 endif()
@@ -50,7 +50,7 @@ if(TARGET weir_program AND WEIR_ENGINE_FOUND)
 endif()
 if(TARGET weir_program AND TARGET weir_engine_objects)
   # ENABLE_EXPORTS: the program's own mmap and posix_madvise must win over libc's in libllama's calls.
-  set_target_properties(weir_program PROPERTIES ENABLE_EXPORTS ON INSTALL_RPATH ${WEIR_ENGINE_LIB_DIR})
+  set_target_properties(weir_program PROPERTIES ENABLE_EXPORTS ON INSTALL_RPATH "${WEIR_ENGINE_RUN_PATH}")
   target_sources(weir_program PRIVATE $<TARGET_OBJECTS:weir_engine_objects> $<TARGET_OBJECTS:weir_backend_objects>)
   target_link_libraries(weir_program PRIVATE weir_engine)
   add_dependencies(weir_program weir_backend)
