@@ -7,6 +7,7 @@ order - must leave the logits as they were.  The descriptions of faults are thos
 
 By default N runs over a sample that still finds the end; WEIR_TEST_FULL=1 takes every N.
 """
+import itertools
 import json
 import os
 import re
@@ -24,64 +25,79 @@ CTX, PROMPT_TOKENS, TOKENS, THREADS = 256, 24, 12, 2
 READS_MAX = 100000  # a run of these small models takes fewer reads than this
 
 
-class Faults(unittest.TestCase):
+def command(path, method, *more):
+    """A run at the least budget, so that reads happen all the time."""
+    ids = h.prompt_of(path, PROMPT_TOKENS)
+    return h.weir_command(path, h.least_budget(path, CTX), ids, TOKENS, CTX, THREADS, "--io", method, *more)
+
+
+def clean_hash(path):
+    return h.reference(path, h.prompt_of(path, PROMPT_TOKENS), TOKENS, CTX, THREADS)["logits_hash"]
+
+
+class Fault(unittest.TestCase):
+    """One fault, one model, one I/O method."""
+
+    def __init__(self, method_name="test_unknown_fault_is_refused", model=MODELS[0], io=METHODS[0], fault=""):
+        super().__init__(method_name)
+        self.model, self.io, self.fault = model, io, fault
+
+    def __str__(self):
+        return f"{self._testMethodName}.{self.model}.{self.io}.{self.fault or '-'}"
+
     def setUp(self):
         h.need_programs()
+        self.path = h.generated_models()[self.model]
 
-    def command(self, path, method, *more):
-        """A run at the least budget, so that reads happen all the time."""
-        ids = h.prompt_of(path, PROMPT_TOKENS)
-        return h.weir_command(path, h.least_budget(path, CTX), ids, TOKENS, CTX, THREADS, "--io", method, *more)
-
-    def clean_hash(self, path):
-        return h.reference(path, h.prompt_of(path, PROMPT_TOKENS), TOKENS, CTX, THREADS)["logits_hash"]
-
-    def check_failed(self, result, path, report):
+    def check_failed(self, result, report):
         """The four marks of a run that failed as it should."""
         self.assertEqual(result.code, h.EXIT_FAILED, str(result))
         lines = [line for line in result.err.splitlines() if line.strip()]
         self.assertEqual(len(lines), 1, str(result))
-        stem = os.path.basename(path).split("-00001-of-")[0].removesuffix(".gguf")
-        self.assertIn(stem, lines[0])
+        self.assertIn(os.path.basename(self.path).split("-00001-of-")[0], lines[0])
         self.assertRegex(lines[0], r"offset \d+")
         self.assertEqual(result.out, "", str(result))
         self.assertFalse(os.path.exists(report), "a report was left behind by a run that failed")
 
-    def fails_at(self, fault, nth, path, method, folder):
+    def fails_at(self, nth, folder):
         """Whether the run with its nth read failing fails (as it should); False when it had no such read."""
         report = os.path.join(folder, "report.json")
-        result = h.run(self.command(path, method, "--report", report), env={"WEIR_FAULT": f"{fault}:{nth}"})
+        result = h.run(command(self.path, self.io, "--report", report), env={"WEIR_FAULT": f"{self.fault}:{nth}"})
         if result.code != h.EXIT_DONE:
-            self.check_failed(result, path, report)
+            self.check_failed(result, report)
             return True
-        self.assertEqual(json.loads(result.out)["logits_hash"], self.clean_hash(path))
+        self.assertEqual(json.loads(result.out)["logits_hash"], clean_hash(self.path))
         os.unlink(report)
         return False
 
-    def test_nth_read_fails(self):
-        for name, method, fault in ((m, i, f) for m in MODELS for i in METHODS for f in FAILING):
-            if fault != FAILING[0] and not h.FULL and name != MODELS[0]:
-                continue
-            path = h.generated_models()[name]
-            with self.subTest(model=name, io=method, fault=fault), tempfile.TemporaryDirectory() as folder:
-                nth = 1
-                while self.fails_at(fault, nth, path, method, folder):
-                    nth = nth + 1 if h.FULL or nth < 3 else nth * 2 + 1
-                    self.assertLess(nth, READS_MAX, "the fault never stops: is N counted?")
-                self.assertGreater(nth, 3, "no read was made to fail")
+    def nth_read_fails(self):
+        nth = 1
+        with tempfile.TemporaryDirectory() as folder:
+            while self.fails_at(nth, folder):
+                nth = nth + 1 if h.FULL or nth < 3 else nth * 2 + 1
+                self.assertLess(nth, READS_MAX, "the fault never stops: is N counted?")
+        self.assertGreater(nth, 3, "no read was made to fail")
 
-    def test_harmless_faults_change_nothing(self):
-        for name, method, fault in ((m, i, f) for m in MODELS for i in METHODS for f in HARMLESS):
-            path = h.generated_models()[name]
-            with self.subTest(model=name, io=method, fault=fault):
-                report = h.run_json(self.command(path, method), env={"WEIR_FAULT": fault})
-                self.assertEqual(report["logits_hash"], self.clean_hash(path))
+    def harmless_fault_changes_nothing(self):
+        report = h.run_json(command(self.path, self.io), env={"WEIR_FAULT": self.fault})
+        self.assertEqual(report["logits_hash"], clean_hash(self.path))
 
     def test_unknown_fault_is_refused(self):
-        path = h.generated_models()["moe"]
-        result = h.run(self.command(path, "threads"), env={"WEIR_FAULT": "no-such-fault:1"})
-        self.assertNotEqual(result.code, h.EXIT_DONE, "a misspelt fault would make this whole file pass for nothing")
+        """A misspelt fault would make this whole file pass for nothing."""
+        result = h.run(command(self.path, "threads"), env={"WEIR_FAULT": "no-such-fault:1"})
+        self.assertNotEqual(result.code, h.EXIT_DONE)
         self.assertTrue(re.search("WEIR_FAULT|no-such-fault", result.err), str(result))
+
+
+def load_tests(loader, _tests, _pattern):
+    suite = unittest.TestSuite()
+    for model, io in itertools.product(MODELS, METHODS):
+        for fault in FAILING if h.FULL or model == MODELS[0] else FAILING[:1]:
+            suite.addTest(Fault("nth_read_fails", model, io, fault))
+        for fault in HARMLESS:
+            suite.addTest(Fault("harmless_fault_changes_nothing", model, io, fault))
+    suite.addTests(loader.loadTestsFromTestCase(Fault))
+    return suite
 
 
 if __name__ == "__main__":
