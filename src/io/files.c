@@ -6,11 +6,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "base/fail.h"
 #include "io/io_types.h"
-#include "os/errno.h"
 
 static uint32_t larger(uint32_t a, uint32_t b)
 {
@@ -40,15 +39,34 @@ static int grow_files(weir_io *io)
 	return 0;
 }
 
-static int prepare_file(weir_io *io, const char *path, weir_io_file *file, weir_error *error)
+static int prepare_file(weir_io *io, weir_io_file *file, weir_error *error)
 {
-	file->direct = (weir_direct){.works = false, .offset_bytes = 1, .memory_bytes = 1};
-	if (io->direct)
-		weir_direct_enable(file->fd, &file->direct);
+	int fd = file->opened.descriptor;
+
+	if (io->direct) {
+		weir_direct_enable(fd, &file->direct);
+	} else {
+		weir_direct_disable(fd);
+		file->direct = (weir_direct){.works = false, .offset_bytes = 1, .memory_bytes = 1};
+	}
+	return io->method->add_file(io->state, fd, file->path, file->opened.identity.bytes, &file->handle, error);
+}
+
+static int open_file(weir_io *io, const char *path, weir_io_file *file, weir_error *error)
+{
+	int code;
+
 	file->path = strdup(path);
 	if (!file->path)
 		return weir_fail(error, WEIR_ENOMEM, path, WEIR_ERROR_NO_OFFSET, ENOMEM, "no memory");
-	return io->method->add_file(io->state, file->fd, file->path, (uint64_t)file->attributes.st_size, &file->handle, error);
+	code = weir_file_open(file->path, &file->opened, error);
+	if (code == 0)
+		code = prepare_file(io, file, error);
+	if (code == 0)
+		return 0;
+	weir_file_close(&file->opened);
+	free(file->path);
+	return code;
 }
 
 int weir_io_add_file(weir_io *io, const char *path, uint32_t *file, weir_error *error)
@@ -56,20 +74,14 @@ int weir_io_add_file(weir_io *io, const char *path, uint32_t *file, weir_error *
 	weir_io_file added = {.path = NULL};
 	int code;
 
-	if (!io || !file)
-		return weir_fail(error, WEIR_EINVAL, path, WEIR_ERROR_NO_OFFSET, 0, "no I/O or no place for the result");
+	if (!io || !path || !file)
+		return weir_fail(error, WEIR_EINVAL, path, WEIR_ERROR_NO_OFFSET, 0, "no path or no place for the result");
 	code = grow_files(io);
 	if (code != 0)
 		return weir_fail(error, code, path, WEIR_ERROR_NO_OFFSET, 0, "no room for one more file");
-	code = weir_open_regular(path, &added.fd, &added.attributes, error);
+	code = open_file(io, path, &added, error);
 	if (code != 0)
 		return code;
-	code = prepare_file(io, path, &added, error);
-	if (code != 0) {
-		free(added.path);
-		close(added.fd);
-		return code;
-	}
 	adopt_alignment(io, &added.direct);
 	*file = io->files_count;
 	io->files[io->files_count++] = added;
@@ -82,36 +94,39 @@ void weir_io_forget_files(weir_io *io)
 
 	for (i = 0; i < io->files_count; i++) {
 		io->method->remove_file(io->state, io->files[i].handle);
-		close(io->files[i].fd);
+		weir_file_close(&io->files[i].opened);
 		free(io->files[i].path);
 	}
 	io->files_count = 0;
 }
 
-static bool same_content(const struct stat *then, const struct stat *now)
+static bool same_content(const weir_file_identity *then, const struct stat *now)
 {
-	return then->st_size == now->st_size && then->st_mtim.tv_sec == now->st_mtim.tv_sec &&
-	       then->st_mtim.tv_nsec == now->st_mtim.tv_nsec;
+	return then->bytes == (uint64_t)now->st_size && then->mtime_s == (int64_t)now->st_mtim.tv_sec &&
+	       then->mtime_ns == (int64_t)now->st_mtim.tv_nsec;
 }
 
+/* Asks the open file, not its name: a file that was replaced by rename is still whole where it is open. */
 int weir_io_check_file(weir_io *io, uint32_t file, weir_error *error)
 {
+	const weir_file *opened;
 	struct stat now;
 
 	if (!io || file >= io->files_count)
 		return weir_fail(error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0, "no such file");
-	if (fstat(io->files[file].fd, &now) != 0)
-		return weir_fail(error, weir_errno_code(errno), io->files[file].path, WEIR_ERROR_NO_OFFSET, errno,
+	opened = &io->files[file].opened;
+	if (fstat(opened->descriptor, &now) != 0)
+		return weir_fail(error, weir_code_of_errno(errno), opened->path, WEIR_ERROR_NO_OFFSET, errno,
 				 "cannot look at the file");
-	if (!same_content(&io->files[file].attributes, &now))
-		return weir_fail(error, WEIR_ECHANGED, io->files[file].path, WEIR_ERROR_NO_OFFSET, 0,
+	if (!same_content(&opened->identity, &now))
+		return weir_fail(error, WEIR_ECHANGED, opened->path, WEIR_ERROR_NO_OFFSET, 0,
 				 "the file changed while it was open");
 	return 0;
 }
 
 uint64_t weir_io_file_bytes(const weir_io *io, uint32_t file)
 {
-	return file < io->files_count ? (uint64_t)io->files[file].attributes.st_size : 0;
+	return file < io->files_count ? io->files[file].opened.identity.bytes : 0;
 }
 
 const char *weir_io_file_path(const weir_io *io, uint32_t file)

@@ -23,10 +23,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/stat.h>
 
 #include "io/io.h"
 #include "os/direct.h"
+#include "os/file.h"
 
 #define WEIR_IO_NONE UINT32_MAX /* end of a list */
 #define WEIR_IO_WAKE_RESULT UINT32_MAX /* result.piece of a wake that was consumed */
@@ -78,11 +78,10 @@ extern const weir_method weir_io_uring;
 
 typedef struct weir_io_file {
 	char *path;
-	int fd;
+	weir_file opened; /* and what it was then */
 	intptr_t handle;
 	weir_direct direct;
 	bool fell_back; /* O_DIRECT was on and had to be switched off */
-	struct stat attributes; /* when it was added */
 } weir_io_file;
 
 typedef struct weir_io_entry {

@@ -8,12 +8,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 #include "io/pool.h"
-#include "os/errno.h"
 #include "os/memory.h"
 
 /* The kernel maps neighbours of a faulted page that happen to be cached (fault-around, 64 KiB by default). */
@@ -113,7 +113,7 @@ static int add_file(void *state, int fd, const char *path, uint64_t bytes, intpt
 	failed = map_file(map, fd);
 	if (failed) {
 		free(map);
-		return weir_fail(error, weir_errno_code(failed), path, WEIR_ERROR_NO_OFFSET, failed, "cannot map the file");
+		return weir_fail(error, weir_code_of_errno(failed), path, WEIR_ERROR_NO_OFFSET, failed, "cannot map the file");
 	}
 	*handle = (intptr_t)map;
 	return 0;

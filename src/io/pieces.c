@@ -16,10 +16,10 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <string.h>
+#include <sys/stat.h>
 
+#include "base/fail.h"
 #include "io/io_types.h"
-#include "os/errno.h"
 
 void weir_io_list_push(weir_io *io, weir_io_list *list, uint32_t index)
 {
@@ -58,7 +58,7 @@ static void fail_entry(weir_io_entry *entry, int sys_errno, uint64_t offset)
 {
 	if (entry->code != 0)
 		return;
-	entry->code = weir_errno_code(sys_errno);
+	entry->code = weir_code_of_errno(sys_errno);
 	entry->sys_errno = sys_errno;
 	entry->failed_offset = offset;
 }
@@ -138,7 +138,7 @@ static bool file_ends_at(const weir_io_file *file, uint64_t offset)
 {
 	struct stat now;
 
-	return fstat(file->fd, &now) != 0 || (uint64_t)now.st_size <= offset;
+	return fstat(file->opened.descriptor, &now) != 0 || (uint64_t)now.st_size <= offset;
 }
 
 static void take_short(weir_io *io, weir_io_piece *piece, uint32_t count)
@@ -147,7 +147,7 @@ static void take_short(weir_io *io, weir_io_piece *piece, uint32_t count)
 	uint64_t end = piece->offset + count;
 	uint32_t kept = count / file->direct.offset_bytes * file->direct.offset_bytes;
 
-	if (end >= (uint64_t)file->attributes.st_size || count == 0 || (kept == 0 && file_ends_at(file, end))) {
+	if (end >= file->opened.identity.bytes || count == 0 || (kept == 0 && file_ends_at(file, end))) {
 		end_piece_early(io, piece, end);
 		return;
 	}
@@ -161,7 +161,7 @@ static void take_short(weir_io *io, weir_io_piece *piece, uint32_t count)
 static bool fall_back_to_buffered(weir_io_file *file, const weir_io_piece *piece)
 {
 	if (file->direct.works) {
-		weir_direct_disable(file->fd);
+		weir_direct_disable(file->opened.descriptor);
 		file->direct.works = false;
 		file->fell_back = true;
 		return true;
@@ -217,7 +217,7 @@ static void start_next_piece(weir_io *io, uint32_t index)
 	uint64_t left = entry->wanted_bytes - entry->started_bytes;
 
 	piece->file = entry->request.file;
-	piece->fd = file->fd;
+	piece->fd = file->opened.descriptor;
 	piece->handle = file->handle;
 	piece->offset = entry->request.offset + entry->started_bytes;
 	piece->buffer = (unsigned char *)entry->request.buffer + entry->started_bytes;
@@ -277,7 +277,7 @@ static bool is_valid(const weir_io *io, const weir_io_request *request)
 /* What lies past the end of the file is not read, except up to the alignment. */
 static void set_extent(weir_io_entry *entry, const weir_io_file *file)
 {
-	uint64_t alignment = file->direct.offset_bytes, file_bytes = (uint64_t)file->attributes.st_size, left;
+	uint64_t alignment = file->direct.offset_bytes, file_bytes = file->opened.identity.bytes, left;
 
 	left = entry->request.offset < file_bytes ? file_bytes - entry->request.offset : 0;
 	entry->arrived_bytes = entry->request.bytes < left ? entry->request.bytes : left;

@@ -9,46 +9,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/fail.h"
-#include "os/errno.h"
 #include "os/memory.h"
 
 #define TRY_FIRST_BYTES 512u
 #define TRY_LAST_BYTES (64u << 10)
-
-static int open_failed(const char *path, int code, int sys_errno, weir_error *error)
-{
-	if (code == WEIR_ENOTREGULAR)
-		return weir_fail(error, code, path, WEIR_ERROR_NO_OFFSET, 0, "not a regular file");
-	return weir_fail(error, code, path, WEIR_ERROR_NO_OFFSET, sys_errno, "cannot open");
-}
-
-/* Opening a device can act on it (rewind a tape, wait for a carrier), so the type is looked at before and, since the name may
- * have been given to something else meanwhile, once more after. */
-int weir_open_regular(const char *path, int *fd, struct stat *attributes, weir_error *error)
-{
-	int opened;
-
-	if (!path || !fd || !attributes)
-		return weir_fail(error, WEIR_EINVAL, path, WEIR_ERROR_NO_OFFSET, 0, "no path given");
-	if (stat(path, attributes) != 0)
-		return open_failed(path, weir_errno_code(errno), errno, error);
-	if (!S_ISREG(attributes->st_mode))
-		return open_failed(path, WEIR_ENOTREGULAR, 0, error);
-	opened = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-	if (opened < 0)
-		return open_failed(path, weir_errno_code(errno), errno, error);
-	if (fstat(opened, attributes) != 0 || !S_ISREG(attributes->st_mode)) {
-		close(opened);
-		return open_failed(path, WEIR_ENOTREGULAR, 0, error);
-	}
-	weir_direct_disable(opened);
-	*fd = opened;
-	return 0;
-}
 
 static bool set_flags(int fd, int flags)
 {

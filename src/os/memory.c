@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "os/errno.h"
 
 #define HUGE_BYTES ((uint64_t)2 << 20)
 
@@ -114,7 +113,7 @@ int weir_memory_advise(void *base, uint64_t bytes, weir_advice advice)
 	bytes = (bytes - head) / page_bytes * page_bytes;
 	if (madvise((unsigned char *)base + head, bytes, value) == 0)
 		return 0;
-	return errno == EINVAL ? WEIR_EUNSUPPORTED : weir_errno_code(errno);
+	return errno == EINVAL ? WEIR_EUNSUPPORTED : weir_code_of_errno(errno);
 }
 
 uint64_t weir_clock_ns(void)
