@@ -1,0 +1,27 @@
+/* engine_types.h - the engine's state, shared by the files of src/engine. */
+#ifndef WEIR_ENGINE_TYPES_H
+#define WEIR_ENGINE_TYPES_H
+
+#include <signal.h>
+
+#include <llama.h>
+
+#include "engine/engine.h"
+#include "ggml/backend.h"
+
+struct weir_engine {
+	struct llama_model *model;
+	struct llama_context *context;
+	const struct llama_vocab *vocab;
+	weir_session *session; /* NULL when the model has no weight on the device */
+	char *path;
+	char architecture[64];
+	uint32_t ctx, batch, threads;
+	uint64_t opened_ns, load_ns;
+	volatile sig_atomic_t interrupted;
+};
+
+/* The engine's last complaint, for an error message; never NULL. */
+const char *weir_engine_last_message(void);
+
+#endif

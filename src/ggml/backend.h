@@ -1,0 +1,68 @@
+/*
+ * backend.h - what the engine and the plugin see of the ggml backend "weir": configure it, then let ggml drive it.
+ *
+ * One process has one device, WEIR0.  Each model that is loaded onto it makes a session: the weights it recorded, the plan,
+ * the memory.  Nothing but headers is read until a session starts, which happens on request or at the first graph that is
+ * computed.
+ *
+ * Threads: configure before the first model is loaded.  A session is used by the thread that computes its graphs.
+ */
+#ifndef WEIR_GGML_BACKEND_H
+#define WEIR_GGML_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "weir/error.h"
+#include "weir/plan.h"
+#include "weir/store.h"
+
+struct ggml_backend_reg;
+typedef struct weir_session weir_session;
+
+typedef struct weir_backend_options {
+	uint64_t budget_bytes;	  /* of the whole process; 0: no limit, everything resident */
+	const char *io_method;	  /* io.h; NULL is "auto" */
+	const char *io_fault;	  /* fault.h; NULL for none */
+	const char *policy;	  /* store.h; NULL is "auto" */
+	const char *trace_path;	  /* routing trace to write, or NULL */
+	uint32_t queue_depth;	  /* 0: the default */
+	uint32_t piece_bytes;	  /* 0: the default */
+	uint32_t threads;	  /* compute threads, for the size of work buffers; 0: one per processor */
+	bool lookahead;		  /* read the next layer's experts ahead while a prompt is worked on */
+} weir_backend_options;
+
+typedef struct weir_session_stats {
+	weir_store_stats experts;
+	uint64_t dense_bytes_read; /* through the ring, rows included */
+	uint64_t start_bytes_read; /* resident weights, read once */
+	uint64_t dense_stall_ns;
+	uint32_t queue_depth;
+	uint64_t read_bytes_typical;
+	const char *io_method;
+	const char *policy;
+} weir_session_stats;
+
+/* Sets the options (copied, strings too) for sessions that begin later. */
+int weir_backend_configure(const weir_backend_options *options, weir_error *error);
+
+/* The registry entry to hand to ggml_backend_register. */
+struct ggml_backend_reg *weir_backend_reg(void);
+
+/* The session of the model that was loaded last, or NULL. */
+weir_session *weir_backend_session(void);
+
+/* What the plan is made from; complete once a context exists.  Rates and prompt length are left at 0. */
+int weir_session_facts(weir_session *session, weir_plan_facts *facts, weir_error *error);
+
+/* Divides the budget and reads what stays resident.  WEIR_EBUDGET when it cannot hold.  Does nothing the second time. */
+int weir_session_start(weir_session *session, weir_error *error);
+
+/* The plan in force; NULL before the start. */
+const weir_plan *weir_session_plan(const weir_session *session);
+void weir_session_get_stats(const weir_session *session, weir_session_stats *stats);
+
+/* The error that made the last graph fail; code 0 when none did. */
+const weir_error *weir_session_error(const weir_session *session);
+
+#endif

@@ -1,0 +1,226 @@
+/*
+ * graph.c - running an engine's graph with weir's steps put in.
+ *
+ *   engine:  ... norm   get_rows(embd)          mul_mat(attn_q)        mul_mat_id(gate)              ...
+ *   weir:    ... norm  [rows] get_rows(compact) [ring] mul_mat(attn_q) [pick] mul_mat_id(1 expert) [pick] ...
+ *
+ * A step is a custom node: ggml's threads run it like any other, and the barrier after it publishes what it did.  The graph
+ * struct is a copy of the engine's with another list of nodes, so that ggml's tables of uses, and with them its fusing of
+ * neighbours, stay as they are.  When every weight is resident the engine's graph runs untouched.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ggml/experts.h"
+#include "ggml/ring.h"
+#include "ggml/rows.h"
+#include "ggml/steps.h"
+
+#include <ggml-backend-impl.h>
+#include <ggml-impl.h>
+
+void weir_step_node(struct ggml_tensor *node, ggml_custom_op_t function, void *user)
+{
+	struct ggml_custom_op_params params = {.fun = function, .n_tasks = GGML_N_TASKS_MAX, .userdata = user};
+
+	memset(node, 0, sizeof *node);
+	node->type = GGML_TYPE_F32;
+	node->op = GGML_OP_CUSTOM;
+	node->flags = GGML_TENSOR_FLAG_COMPUTE;
+	for (int i = 0; i < GGML_MAX_DIMS; i++) {
+		node->ne[i] = 1;
+		node->nb[i] = sizeof(float);
+	}
+	memcpy(node->op_params, &params, sizeof params);
+}
+
+int weir_steps_add(weir_steps *steps, struct ggml_tensor *node)
+{
+	if (steps->nodes_count == steps->nodes_capacity) {
+		uint32_t capacity = steps->nodes_capacity ? steps->nodes_capacity * 2 : 4096;
+		struct ggml_tensor **nodes = realloc(steps->nodes, capacity * sizeof *nodes);
+
+		if (!nodes)
+			return WEIR_ENOMEM;
+		steps->nodes = nodes;
+		steps->nodes_capacity = capacity;
+	}
+	steps->nodes[steps->nodes_count++] = node;
+	return 0;
+}
+
+void *weir_steps_take(void ***list, uint32_t *count, uint32_t *capacity, size_t bytes)
+{
+	if (*count == *capacity) {
+		uint32_t more = *capacity ? *capacity * 2 : 64;
+		void **grown = realloc(*list, more * sizeof *grown);
+
+		if (!grown)
+			return NULL;
+		memset(grown + *capacity, 0, (more - *capacity) * sizeof *grown);
+		*list = grown;
+		*capacity = more;
+	}
+	if (!(*list)[*count]) {
+		(*list)[*count] = calloc(1, bytes);
+		if (!(*list)[*count])
+			return NULL;
+	}
+	return (*list)[(*count)++];
+}
+
+void weir_steps_free(weir_steps *steps)
+{
+	if (!steps)
+		return;
+	for (uint32_t i = 0; i < steps->experts_capacity; i++)
+		weir_experts_free_op(steps->experts[i]);
+	for (uint32_t i = 0; i < steps->rings_capacity; i++)
+		free(steps->rings[i]);
+	for (uint32_t i = 0; i < steps->rows_capacity; i++)
+		free(steps->rows[i]);
+	free(steps->experts);
+	free(steps->rings);
+	free(steps->rows);
+	free(steps->nodes);
+	free(steps);
+}
+
+/* --- steps for dense weights and rows ---------------------------------------------------------------------------------- */
+
+static void run_ring_step(struct ggml_tensor *node, int thread, int threads, void *user)
+{
+	weir_ring_step *step = user;
+	weir_error error;
+
+	(void)node;
+	(void)threads;
+	if (thread || step->session->failed)
+		return;
+	if (weir_ring_use(step->session->ring, step->weight, &step->weight->tensor->data, &error))
+		weir_session_set_error(step->session, &error);
+}
+
+static int append_ring(weir_session *session, weir_weight *weight)
+{
+	weir_steps *steps = session->steps;
+	weir_ring_step *step = weir_steps_take((void ***)&steps->rings, &steps->rings_count, &steps->rings_capacity, sizeof *step);
+
+	if (!step)
+		return WEIR_ENOMEM;
+	step->session = session;
+	step->weight = weight;
+	weir_step_node(&step->node, run_ring_step, step);
+	return weir_steps_add(steps, &step->node);
+}
+
+static void run_rows_step(struct ggml_tensor *node, int thread, int threads, void *user)
+{
+	weir_rows_step *step = user;
+	weir_error error;
+
+	(void)node;
+	(void)threads;
+	if (thread || step->session->failed)
+		return;
+	if (weir_rows_fetch(step->session->rows, step->weight, step->ids, &step->table.data, &error))
+		weir_session_set_error(step->session, &error);
+}
+
+static int append_rows(weir_session *session, struct ggml_tensor *node, weir_weight *weight)
+{
+	weir_steps *steps = session->steps;
+	weir_rows_step *step = weir_steps_take((void ***)&steps->rows, &steps->rows_count, &steps->rows_capacity, sizeof *step);
+	int result;
+
+	if (!step)
+		return WEIR_ENOMEM;
+	step->session = session;
+	step->weight = weight;
+	step->ids = node->src[1];
+	step->table = *weight->tensor;
+	step->table.ne[1] = node->src[1]->ne[0];
+	step->table.nb[2] = step->table.nb[3] = step->table.nb[1] * (size_t)step->table.ne[1];
+	step->compact_ids = *node->src[1];
+	step->compact_ids.nb[0] = sizeof(int32_t);
+	step->compact_ids.data = weir_rows_ids(session->rows);
+	step->get_rows = *node;
+	step->get_rows.src[0] = &step->table;
+	step->get_rows.src[1] = &step->compact_ids;
+	weir_step_node(&step->node, run_rows_step, step);
+	result = weir_steps_add(steps, &step->node);
+	return result ? result : weir_steps_add(steps, &step->get_rows);
+}
+
+/* --- the list of nodes ------------------------------------------------------------------------------------------------- */
+
+static bool is_row_lookup(const struct ggml_tensor *node, const weir_weight *weight)
+{
+	return node->op == GGML_OP_GET_ROWS && node->src[0] == weight->tensor &&
+	       (weight->place == PLACE_ROWS || weight->place == PLACE_RING) && ggml_nelements(node->src[1]) == node->src[1]->ne[0];
+}
+
+static int append_node(weir_session *session, struct ggml_tensor *node)
+{
+	weir_weight *weight = weir_weights_find(session, node->src[0]);
+	int result = 0;
+
+	if (!weight || weight->place == PLACE_RESIDENT || weight->place == PLACE_MAPPED)
+		return weir_steps_add(session->steps, node);
+	if (weight->place == PLACE_SLOTS && node->op == GGML_OP_MUL_MAT_ID)
+		return weir_experts_append(session->experts, session->steps, node, weight);
+	if (is_row_lookup(node, weight))
+		return append_rows(session, node, weight);
+	if (weight->place == PLACE_RING && node->op == GGML_OP_MUL_MAT)
+		result = append_ring(session, weight);
+	/* Any other use reads through the mapping: right, if slow. */
+	return result ? result : weir_steps_add(session->steps, node);
+}
+
+/* A graph that was laid out before the session started has views that point into the mapping still. */
+static void fix_views(struct ggml_cgraph *graph)
+{
+	for (int i = 0; i < graph->n_nodes; i++)
+		for (int s = 0; s < GGML_MAX_SRC; s++) {
+			struct ggml_tensor *source = graph->nodes[i]->src[s];
+
+			if (source && source->view_src && source->view_src->buffer &&
+			    source->view_src->buffer->usage == GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
+				source->data = (char *)source->view_src->data + source->view_offs;
+		}
+}
+
+static int build(weir_session *session, struct ggml_cgraph *graph)
+{
+	weir_steps *steps = session->steps;
+	int result = 0;
+
+	steps->nodes_count = steps->experts_count = steps->rings_count = steps->rows_count = 0;
+	for (int i = 0; i < graph->n_nodes && !result; i++)
+		result = append_node(session, graph->nodes[i]);
+	return result;
+}
+
+enum ggml_status weir_graph_compute(weir_session *session, ggml_backend_t inner, struct ggml_cgraph *graph)
+{
+	struct ggml_cgraph with_steps;
+	enum ggml_status status;
+
+	fix_views(graph);
+	if (session->plan.all_resident)
+		return ggml_backend_graph_compute(inner, graph);
+	if (!session->steps)
+		session->steps = calloc(1, sizeof *session->steps);
+	if (!session->steps)
+		return GGML_STATUS_ALLOC_FAILED;
+	weir_experts_begin_graph(session->experts);
+	if (build(session, graph))
+		return GGML_STATUS_ALLOC_FAILED;
+	with_steps = *graph;
+	with_steps.nodes = session->steps->nodes;
+	with_steps.n_nodes = (int)session->steps->nodes_count;
+	with_steps.uid = 0;
+	status = ggml_backend_graph_compute(inner, &with_steps);
+	weir_experts_end_graph(session->experts);
+	return status;
+}

@@ -1,0 +1,243 @@
+/*
+ * session.c - the life of a session: what it needs (facts), its start, its figures, its end.
+ *
+ * The budget is the whole process, so the facts are taken from the kernel: what is resident now, less the engine's buffers
+ * that happen to be, is the program itself; the engine's buffers count in full, since all of them will be touched.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "ggml/buffer.h"
+#include "ggml/experts.h"
+#include "ggml/ring.h"
+#include "ggml/rows.h"
+#include "ggml/session.h"
+#include "os/process.h"
+
+#define MARGIN_BYTES (12u << 20)	/* allocator slack, thread stacks, sampling, io rings */
+#define MARGIN_SHARE 128		/* page tables and the kernel's own share of a cgroup: 1/512 and the same again */
+#define SLOT_ALIGNMENT_BYTES 4096
+#define PARTS_OF_A_LAYER 3		/* gate, up, down: asked for together */
+#define HEADER_READAHEAD_BYTES (16u << 20)
+
+static uint64_t slot_bytes_of(const weir_weight *weight)
+{
+	uint64_t bytes = weight->tensor->nb[2] + 2 * 512;
+
+	return (bytes + SLOT_ALIGNMENT_BYTES - 1) / SLOT_ALIGNMENT_BYTES * SLOT_ALIGNMENT_BYTES;
+}
+
+static int add_class(weir_plan_facts *facts, const weir_weight *weight)
+{
+	uint64_t slot_bytes = slot_bytes_of(weight), experts = (uint64_t)weight->tensor->ne[2];
+	weir_plan_class *class;
+	uint32_t i = 0;
+
+	while (i < facts->classes_count && facts->classes[i].slot_bytes != slot_bytes)
+		i++;
+	if (i == WEIR_PLAN_CLASSES_MAX)
+		return WEIR_ELIMIT;
+	class = &facts->classes[i];
+	if (i == facts->classes_count) {
+		facts->classes_count++;
+		class->slot_bytes = slot_bytes;
+	}
+	if (class->chunk_bytes < weight->tensor->nb[2])
+		class->chunk_bytes = weight->tensor->nb[2];
+	class->chunks_count += experts;
+	class->chunks_per_token += weight->used_experts;
+	if (class->slots_least < PARTS_OF_A_LAYER * (uint64_t)weight->used_experts)
+		class->slots_least = PARTS_OF_A_LAYER * (uint64_t)weight->used_experts;
+	if (class->slots_least > class->chunks_count)
+		class->slots_least = class->chunks_count;
+	return 0;
+}
+
+static int add_weight(weir_plan_facts *facts, const weir_weight *weight)
+{
+	if (weight->order == UINT64_MAX)
+		return 0;
+	if (weir_weights_is_expert(weight))
+		return add_class(facts, weight);
+	if (weir_weights_is_rows(weight)) {
+		facts->rows_bytes += weight->bytes;
+		facts->rows_per_token_bytes += weight->tensor->nb[1];
+	} else if (weir_weights_is_matrix(weight) && !weight->stays) {
+		facts->dense_stream_bytes += weight->bytes;
+		if (facts->dense_largest_bytes < weight->bytes)
+			facts->dense_largest_bytes = weight->bytes;
+	} else {
+		facts->dense_fixed_bytes += weight->bytes;
+	}
+	return 0;
+}
+
+static int by_size_down(const void *a, const void *b)
+{
+	const weir_weight *x = *(const weir_weight *const *)a, *y = *(const weir_weight *const *)b;
+
+	return x->bytes > y->bytes ? -1 : x->bytes < y->bytes;
+}
+
+/* The ring must hold two of the largest weight that goes through it.  Where a few weights (an output matrix) are much larger
+ * than the rest, less memory is needed when those stay: keep the k largest, for the k that makes kept + ring smallest. */
+static int choose_what_stays(weir_session *session)
+{
+	weir_weight **matrices = malloc((session->weights_count + 1) * sizeof *matrices);
+	uint64_t kept = 0, least = UINT64_MAX;
+	uint32_t count = 0, stay = 0;
+
+	if (!matrices)
+		return WEIR_ENOMEM;
+	for (uint32_t i = 0; i < session->weights_count; i++) {
+		session->weights[i].stays = false;
+		if (session->weights[i].order != UINT64_MAX && weir_weights_is_matrix(&session->weights[i]))
+			matrices[count++] = &session->weights[i];
+	}
+	qsort(matrices, count, sizeof *matrices, by_size_down);
+	for (uint32_t k = 0; k < count; kept += matrices[k++]->bytes)
+		if (kept + weir_ring_least_bytes(matrices[k]->bytes) < least) {
+			least = kept + weir_ring_least_bytes(matrices[k]->bytes);
+			stay = k;
+		}
+	for (uint32_t k = 0; k < stay; k++)
+		matrices[k]->stays = true;
+	free(matrices);
+	return 0;
+}
+
+int weir_session_facts(weir_session *session, weir_plan_facts *facts, weir_error *error)
+{
+	weir_process_memory memory;
+	uint64_t touched;
+	int result;
+
+	memset(facts, 0, sizeof *facts);
+	facts->hit_rate_hint = -1;
+	facts->budget_bytes = session->options.budget_bytes ? session->options.budget_bytes : UINT64_MAX / 4;
+	if (choose_what_stays(session))
+		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for the list of weights");
+	for (uint32_t i = 0; i < session->weights_count; i++)
+		if (add_weight(facts, &session->weights[i]))
+			return weir_fail(error, WEIR_ELIMIT, session->files[session->weights[i].file].path,
+					 session->weights[i].offset, 0, "more than %d sizes of experts", WEIR_PLAN_CLASSES_MAX);
+	weir_buffer_sizes(&facts->kv_bytes, &facts->compute_bytes, &touched);
+	facts->compute_bytes += session->work_bytes + weir_experts_scratch_bytes(&session->scratch);
+	facts->rows_least_bytes = weir_rows_bytes(session);
+	facts->ring_least_bytes = weir_ring_least_bytes(facts->dense_largest_bytes);
+	result = weir_process_memory_read(&memory, error);
+	if (result)
+		return result;
+	facts->program_bytes = memory.rss_bytes > touched ? memory.rss_bytes - touched : 0;
+	facts->margin_bytes = MARGIN_BYTES + (session->options.budget_bytes ? session->options.budget_bytes / MARGIN_SHARE : 0);
+	return 0;
+}
+
+/* Reading the headers left pages in the page cache that a memory cgroup charges to this process: give them back. */
+static void drop_header_pages(const weir_session *session)
+{
+	for (uint32_t i = 0; i < session->files_count; i++) {
+		int fd = open(session->files[i].path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+		if (fd < 0)
+			continue;
+		posix_fadvise(fd, 0, HEADER_READAHEAD_BYTES, POSIX_FADV_DONTNEED);
+		close(fd);
+	}
+}
+
+static int open_io(weir_session *session, weir_error *error)
+{
+	weir_io_options options = {.method = session->options.io_method,
+				   .queue_depth = session->options.queue_depth,
+				   .piece_bytes = session->options.piece_bytes,
+				   .fault = session->options.io_fault};
+	int result = weir_io_open(&options, &session->io, error);
+
+	for (uint32_t i = 0; i < session->files_count && !result; i++)
+		result = weir_io_add_file(session->io, session->files[i].path, &session->files[i].io, error);
+	return result;
+}
+
+int weir_session_start(weir_session *session, weir_error *error)
+{
+	weir_plan_facts facts;
+	int result;
+
+	if (session->started)
+		return 0;
+	drop_header_pages(session);
+	result = weir_session_facts(session, &facts, error);
+	if (!result)
+		result = weir_plan_make(&facts, &session->plan, error);
+	if (!result)
+		result = weir_buffer_populate(error);
+	if (!result)
+		result = open_io(session, error);
+	if (!result)
+		result = weir_place_weights(session, error);
+	if (result)
+		return result;
+	session->started = true;
+	return 0;
+}
+
+const weir_plan *weir_session_plan(const weir_session *session)
+{
+	return session->started ? &session->plan : NULL;
+}
+
+const weir_error *weir_session_error(const weir_session *session)
+{
+	return &session->error;
+}
+
+void weir_session_set_error(weir_session *session, const weir_error *error)
+{
+	if (session->failed)
+		return;
+	session->error = *error;
+	session->failed = true;
+}
+
+void weir_session_get_stats(const weir_session *session, weir_session_stats *stats)
+{
+	memset(stats, 0, sizeof *stats);
+	stats->start_bytes_read = session->start_bytes_read;
+	if (session->store) {
+		weir_store_get_stats(session->store, &stats->experts);
+		stats->policy = weir_store_policy(session->store);
+	}
+	if (session->ring)
+		weir_ring_add_stats(session->ring, stats);
+	if (session->rows)
+		weir_rows_add_stats(session->rows, stats);
+	if (session->io) {
+		stats->io_method = weir_io_method(session->io);
+		stats->queue_depth = weir_io_queue_depth(session->io);
+		stats->read_bytes_typical = weir_io_piece_bytes(session->io);
+	}
+}
+
+void weir_session_free(weir_session *session)
+{
+	if (!session)
+		return;
+	weir_steps_free(session->steps);
+	weir_experts_close(session->experts);
+	weir_rows_close(session->rows);
+	weir_ring_close(session->ring);
+	weir_store_close(session->store);
+	weir_io_close(session->io);
+	if (session->resident)
+		munmap(session->resident, session->resident_bytes);
+	for (uint32_t i = 0; i < session->files_count; i++)
+		free(session->files[i].path);
+	free(session->files);
+	weir_weights_free(session);
+	free(session);
+}
