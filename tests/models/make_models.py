@@ -41,8 +41,8 @@ TEST_MODELS = {
     "dense-rows": Shape("llama", 3, 256, 512, 4, 2, 64, vocab=32000, types=dict(embd="Q6_K", output="Q4_K")),
 }
 # The same weights as "moe", stored otherwise: (name, alignment, shards, has a vocabulary).
-MOE_VARIANTS = [("moe-align8", 8, 1, True), ("moe-align64", 64, 1, True), ("moe-align4096", 4096, 1, True), ("split", 32, 3, True),
-                ("moe-novocab", 32, 1, False)]
+MOE_VARIANTS = [("moe-align8", 8, 1, True), ("moe-align64", 64, 1, True), ("moe-align4096", 4096, 1, True),
+                ("split", 32, 3, True), ("moe-novocab", 32, 1, False)]
 
 
 def byte_vocabulary(count):

@@ -106,8 +106,8 @@ def generated_models():
                 os.unlink(os.path.join(partial, name))
             os.rmdir(partial)
     names = list(make_models.TEST_MODELS) + [v[0] for v in make_models.MOE_VARIANTS]
-    paths = {n: glob.glob(os.path.join(folder, n + ".gguf")) + glob.glob(os.path.join(folder, n + "-00001-of-*.gguf")) for n in names}
-    return {n: p[0] for n, p in paths.items()}
+    return {n: sorted(glob.glob(os.path.join(folder, n + ".gguf")) + glob.glob(os.path.join(folder, n + "-00001-of-*.gguf")))[0]
+            for n in names}
 
 
 def given_models():

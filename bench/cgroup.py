@@ -1,0 +1,105 @@
+"""A memory cgroup around a program: version 1 or 2, whichever this system mounts, as root (or where a v2 tree is delegated).
+
+A group is made for one run, limits memory and swap to the same number of bytes, and is removed afterwards.  When no memory
+controller can be used, `why_not()` says so in one sentence and nothing is measured in its stead.
+"""
+import contextlib
+import os
+
+UNLIMITED = None
+
+
+def _mounts():
+    """(filesystem type, mount point, super options) of this process's mounts."""
+    with open("/proc/self/mountinfo") as file:
+        for line in file:
+            left, _, right = line.partition(" - ")
+            kind, _, options = right.split()[:3]
+            yield kind, left.split()[4], options.split(",")
+
+
+def _find():
+    """(version, folder in which groups can be made), or (0, reason)."""
+    for kind, where, options in _mounts():
+        if kind == "cgroup" and "memory" in options:
+            writable = os.access(where, os.W_OK)
+            return (1, where) if writable else (0, f"{where} is not writable: the v1 memory controller needs root")
+    for kind, where, _ in _mounts():
+        if kind != "cgroup2":
+            continue
+        with open(os.path.join(where, "cgroup.controllers")) as file:
+            if "memory" not in file.read().split():
+                continue
+        control = os.path.join(where, "cgroup.subtree_control")
+        if not os.access(control, os.W_OK):
+            return 0, f"{control} is not writable: cgroups need root here"
+        with open(control, "w") as file:
+            file.write("+memory")
+        return 2, where
+    return 0, "no cgroup memory controller is mounted"
+
+
+def why_not():
+    """None, or why memory cannot be limited here."""
+    version, reason = _find()
+    return None if version else reason
+
+
+class Group:
+    """A cgroup with a memory limit.  `enter` is called in the child before it becomes the program."""
+
+    def __init__(self, version, path):
+        self.version, self.path = version, path
+
+    def _write(self, name, value):
+        with open(os.path.join(self.path, name), "w") as file:
+            file.write(str(value))
+
+    def _read(self, name):
+        with open(os.path.join(self.path, name)) as file:
+            return file.read()
+
+    def limit(self, count):
+        """Memory and swap together may take `count` bytes."""
+        if self.version == 1:
+            self._write("memory.limit_in_bytes", count)
+            with contextlib.suppress(OSError):  # kernels without swap accounting lack the file
+                self._write("memory.memsw.limit_in_bytes", count)
+            return
+        self._write("memory.max", count)
+        with contextlib.suppress(OSError):
+            self._write("memory.swap.max", 0)
+
+    def enter(self):
+        self._write("cgroup.procs", os.getpid())
+
+    def counts(self):
+        """{limit_hits, peak_bytes}: how often the limit was hit, and the most that was charged (None where not counted)."""
+        if self.version == 1:
+            hits = int(self._read("memory.failcnt"))
+            with contextlib.suppress(OSError):  # where swap is limited too, that limit is met first and counts in its stead
+                hits += int(self._read("memory.memsw.failcnt"))
+            return {"limit_hits": hits, "peak_bytes": int(self._read("memory.max_usage_in_bytes"))}
+        events = dict(line.split() for line in self._read("memory.events").splitlines())
+        peak = None
+        with contextlib.suppress(OSError):  # since Linux 5.19
+            peak = int(self._read("memory.peak"))
+        return {"limit_hits": int(events["max"]), "peak_bytes": peak}
+
+
+@contextlib.contextmanager
+def limited(count):
+    """A group with a limit of `count` bytes, or None in place of one when count is UNLIMITED."""
+    if count is UNLIMITED:
+        yield None
+        return
+    version, where = _find()
+    if not version:
+        raise OSError(where)
+    group = Group(version, os.path.join(where, f"weir-bench-{os.getpid()}"))
+    os.mkdir(group.path)
+    try:
+        group.limit(count)
+        yield group
+    finally:
+        os.rmdir(group.path)
