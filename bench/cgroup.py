@@ -1,6 +1,6 @@
 """A memory cgroup around a program: version 1 or 2, whichever this system mounts, as root (or where a v2 tree is delegated).
 
-A group is made for one run, limits memory and swap to the same number of bytes, and is removed afterwards.  When no memory
+A group is made for one run, limits its memory, keeps it from swapping, and is removed afterwards.  When no memory
 controller can be used, `why_not()` says so in one sentence and nothing is measured in its stead.
 """
 import contextlib
@@ -60,11 +60,14 @@ class Group:
             return file.read()
 
     def limit(self, count):
-        """Memory and swap together may take `count` bytes."""
+        """Memory may take `count` bytes, and nothing may be swapped.
+
+        In version 1 by swappiness: a limit on memory and swap together would be met before memory's own, and then
+        memory.failcnt stays at 0 whatever happens.
+        """
         if self.version == 1:
             self._write("memory.limit_in_bytes", count)
-            with contextlib.suppress(OSError):  # kernels without swap accounting lack the file
-                self._write("memory.memsw.limit_in_bytes", count)
+            self._write("memory.swappiness", 0)
             return
         self._write("memory.max", count)
         with contextlib.suppress(OSError):
@@ -76,10 +79,7 @@ class Group:
     def counts(self):
         """{limit_hits, peak_bytes}: how often the limit was hit, and the most that was charged (None where not counted)."""
         if self.version == 1:
-            hits = int(self._read("memory.failcnt"))
-            with contextlib.suppress(OSError):  # where swap is limited too, that limit is met first and counts in its stead
-                hits += int(self._read("memory.memsw.failcnt"))
-            return {"limit_hits": hits, "peak_bytes": int(self._read("memory.max_usage_in_bytes"))}
+            return {"limit_hits": int(self._read("memory.failcnt")), "peak_bytes": int(self._read("memory.max_usage_in_bytes"))}
         events = dict(line.split() for line in self._read("memory.events").splitlines())
         peak = None
         with contextlib.suppress(OSError):  # since Linux 5.19
