@@ -18,9 +18,10 @@ def median(values):
     return statistics.median(values)
 
 
-def p95(values):
-    """The value that 95 % of the runs do not exceed (nearest rank): the worst one of fewer than twenty."""
-    ordered = sorted(values)
+def p95(values, unit):
+    """What 95 % of the runs do not exceed - or, for speeds, do not fall below - by nearest rank: the worst one of fewer than
+    twenty."""
+    ordered = sorted(values, reverse=unit.endswith("/s"))
     return ordered[math.ceil(0.95 * len(ordered)) - 1]
 
 
@@ -62,7 +63,7 @@ class Sheet:
     def spread(self, name, values, unit):
         """Median and p95 of several runs; the median is returned."""
         if len(values) > 1:
-            self.add(f"{name}, p95 of {len(values)}", p95(values), unit)
+            self.add(f"{name}, p95 of {len(values)}", p95(values, unit), unit)
         return self.add(f"{name}, median of {len(values)}" if len(values) > 1 else name, median(values), unit)
 
     def note(self, text):
@@ -89,7 +90,7 @@ def records(sheet, context):
     for f in sheet.figures:
         compare = None if f.target is None else f.compare
         yield {"line": sheet.line, "figure": f.name, "value": f.value, "unit": f.unit, "compare": compare, "target": f.target,
-               "good": f.good, **sheet.conditions, **context, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+               "good": f.good, **context, **sheet.conditions, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
 
 def store(sheet, context, json_path, csv_path):

@@ -87,6 +87,11 @@ def _served_text(bench, model, size, ids, tokens, sheet):
         return answer["content"]
 
 
+def _whole_characters(text):
+    """Text without the marks for bytes that are no character: each program has its own way with those."""
+    return text.replace("\ufffd", "")
+
+
 def stock(bench):
     """Unmodified llama-bench and llama-server with the plugin and a budget."""
     model = bench.model("moe-1b")
@@ -104,7 +109,8 @@ def stock(bench):
         report, _ = bench.run_weir(model, size, prompt, tokens, ctx=512)
         sheet.add("weir run, generation", report["tokens_per_second"], "tokens/s")
         served = _served_text(bench, model, size, [int(t) for t in prompt.split(",")], tokens, sheet)
-        sheet.add("llama-server writes what weir run writes", served == report["text"], "", True, "==")
+        same = _whole_characters(served) == _whole_characters(report["text"])
+        sheet.add("llama-server writes what weir run writes", same, "", True, "==")
         sheet.note(f"text begins: {report['text'][:60]!r}")
         yield sheet
 

@@ -105,11 +105,13 @@ def dense(bench):
         memory = reports[0]["memory"]
         room = size - memory["kv"] - memory["compute"] - memory["other"]
         missing = sheet.add("weights that do not fit", max(_dense_need(bench, model) - room, 0), "bytes")
+        if not missing:
+            raise measure.Failed(f"{model} fits into {size} bytes: give a smaller --memory")
         read = sheet.spread("read per token", _of(reports, "bytes_per_token"), "bytes")
-        sheet.add("read to what does not fit", read / missing if missing else None, "", 1.03)
+        sheet.add("read to what does not fit", read / missing, "", 1.03)
         token = sheet.spread("time per token", [1 / v for v in _of(reports, "tokens_per_second")], "s")
         least = sheet.add("what does not fit at the drive's rate", missing / rate.value, "s")
-        sheet.add("time to that", token / least if least else None, "", 1.1)
+        sheet.add("time to that", token / least, "", 1.1)
         sheet.add("generation", statistics.median(_of(reports, "tokens_per_second")), "tokens/s")
         sheet.note("room for weights: the budget less KV cache, compute buffers and the process itself, as reported")
         yield sheet

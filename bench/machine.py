@@ -34,14 +34,14 @@ def _mount_of(path):
 
 
 def drive_of(path):
-    """{filesystem, device, model, rotational, scheduler} of the drive below a path, as far as the system tells."""
+    """{filesystem, drive, drive_model, ...} of the drive below a path, as far as the system tells."""
     _, device, kind = _mount_of(os.path.realpath(path))
     number = os.stat(path).st_dev
     block = os.path.realpath(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     disk = block if os.path.isdir(os.path.join(block, "queue")) else os.path.dirname(block)
-    return {"filesystem": kind, "device": device, "model": _text(os.path.join(disk, "device", "model")),
-            "rotational": _text(os.path.join(disk, "queue", "rotational")),
-            "scheduler": _text(os.path.join(disk, "queue", "scheduler"))}
+    return {"filesystem": kind, "drive": device, "drive_model": _text(os.path.join(disk, "device", "model")),
+            "drive_rotational": _text(os.path.join(disk, "queue", "rotational")),
+            "drive_scheduler": _text(os.path.join(disk, "queue", "scheduler"))}
 
 
 def describe(path):

@@ -14,7 +14,7 @@ import time
 
 import cgroup
 
-SAMPLE_SECONDS = 0.05
+SAMPLE_SECONDS = 0.02
 PR_SET_PDEATHSIG = 1
 
 
