@@ -41,18 +41,18 @@ def _sheet(bench, line, model, budget=None, **more):
 
 
 def _cold_runs(bench, model, budget, limit, prompt_tokens, tokens, runs=None):
-    """Reports of several cold runs."""
-    reports = []
+    """[(report, Cost)] of several cold runs."""
+    done = []
     for _ in range(runs or bench.options.runs):
         machine.make_cold(model)
-        reports.append(bench.run_weir(model, budget, bench.prompt(model, prompt_tokens), tokens, limit=limit)[0])
-    return reports
+        done.append(bench.run_weir(model, budget, bench.prompt(model, prompt_tokens), tokens, limit=limit))
+    return done
 
 
-def _of(reports, *keys):
-    """One number out of each report."""
+def _of(runs, *keys):
+    """One number out of each run's report."""
     values = []
-    for value in reports:
+    for value, _ in runs:
         for key in keys:
             value = value[key]
         values.append(value)
@@ -73,15 +73,15 @@ def experts(bench):
     for size in bench.budgets(4 * GIB):
         sheet = _sheet(bench, "experts", model, size, tokens=bench.options.tokens, cache="cold")
         with _Rate(bench, model, sheet) as rate:
-            reports = _cold_runs(bench, model, size, size, SHORT_PROMPT, bench.options.tokens)
-        speed = sheet.spread("generation", _of(reports, "tokens_per_second"), "tokens/s")
-        read = sheet.spread("read per token", _of(reports, "bytes_per_token"), "bytes")
-        compute = sheet.spread("compute per token", _of(reports, "bound", "compute_seconds"), "s")
-        sheet.add("hit rate", statistics.median(_of(reports, "hit_rate")))
+            runs = _cold_runs(bench, model, size, size, SHORT_PROMPT, bench.options.tokens)
+        speed = sheet.spread("generation", _of(runs, "tokens_per_second"), "tokens/s")
+        read = sheet.spread("read per token", _of(runs, "bytes_per_token"), "bytes")
+        compute = sheet.spread("compute per token", _of(runs, "bound", "compute_seconds"), "s")
+        sheet.add("hit rate", statistics.median(_of(runs, "hit_rate")))
         bound = 1 / max(compute, read / rate.value)
         sheet.add("bound from this drive rate", bound, "tokens/s")
         sheet.add("speed to that bound", speed / bound, "", 0.9, ">=")
-        sheet.add("speed to bound, as reported", statistics.median(_of(reports, "bound", "ratio")), "", 0.9, ">=")
+        sheet.add("speed to bound, as reported", statistics.median(_of(runs, "bound", "ratio")), "", 0.9, ">=")
         mapped = sheet.add("engine alone, mapped, in the same cgroup", _mmap_speed(bench, model, size), "tokens/s")
         sheet.add("times as fast as mapped", speed / mapped if mapped else None, "", 20, ">=")
         yield sheet
@@ -101,18 +101,18 @@ def dense(bench):
     for size in bench.budgets(2 * GIB):
         sheet = _sheet(bench, "dense", model, size, tokens=bench.options.tokens, cache="cold")
         with _Rate(bench, model, sheet) as rate:
-            reports = _cold_runs(bench, model, size, size, SHORT_PROMPT, bench.options.tokens)
-        memory = reports[0]["memory"]
+            runs = _cold_runs(bench, model, size, size, SHORT_PROMPT, bench.options.tokens)
+        memory = runs[0][0]["memory"]
         room = size - memory["kv"] - memory["compute"] - memory["other"]
         missing = sheet.add("weights that do not fit", max(_dense_need(bench, model) - room, 0), "bytes")
         if not missing:
             raise measure.Failed(f"{model} fits into {size} bytes: give a smaller --memory")
-        read = sheet.spread("read per token", _of(reports, "bytes_per_token"), "bytes")
+        read = sheet.spread("read per token", _of(runs, "bytes_per_token"), "bytes")
         sheet.add("read to what does not fit", read / missing, "", 1.03)
-        token = sheet.spread("time per token", [1 / v for v in _of(reports, "tokens_per_second")], "s")
+        token = sheet.spread("time per token", [1 / v for v in _of(runs, "tokens_per_second")], "s")
         least = sheet.add("what does not fit at the drive's rate", missing / rate.value, "s")
         sheet.add("time to that", token / least, "", 1.1)
-        sheet.add("generation", statistics.median(_of(reports, "tokens_per_second")), "tokens/s")
+        sheet.add("generation", statistics.median(_of(runs, "tokens_per_second")), "tokens/s")
         sheet.note("room for weights: the budget less KV cache, compute buffers and the process itself, as reported")
         yield sheet
 
@@ -129,16 +129,16 @@ def prompt(bench):
     for size in bench.budgets(4 * GIB):
         sheet = _sheet(bench, "prompt", model, size, prompt=count, cache="cold")
         with _Rate(bench, model, sheet) as rate:
-            reports = _cold_runs(bench, model, size, size, count, 1)
-        single = _cold_runs(bench, model, size, size, 1, 1, runs=1)[0]
+            runs = _cold_runs(bench, model, size, size, count, 1)
         experts_bytes = _expert_bytes(bench, model)
-        # The start is the same in both runs; the one token of the short one reads its own experts, a token cycle at most.
-        start = single["bytes_read"] - bench.plan(model, size, count + 1)["token_cycle_bytes"]
+        # The start is the same in both; the one token of the short run reads its own experts, a token cycle at most.
+        _, single = _cold_runs(bench, model, size, size, 1, 1, runs=1)[0]
+        start = single.drive_bytes - bench.plan(model, size, count + 1)["token_cycle_bytes"]
         batches = -(-count // 512)
-        read = sheet.spread("read during the prompt", [r["bytes_read"] - start for r in reports], "bytes")
+        read = sheet.spread("read during the prompt", [cost.drive_bytes - start for _, cost in runs], "bytes")
         sheet.add("all experts, once a batch", experts_bytes * batches, "bytes")
         sheet.add("read to that", read / (experts_bytes * batches), "", 1.02)
-        took = sheet.spread("prompt", _of(reports, "prompt_seconds"), "s")
+        took = sheet.spread("prompt", _of(runs, "prompt_seconds"), "s")
         resident = sheet.add("prompt of the engine alone, resident", _resident_prompt(bench, model, count), "s")
         least = sheet.add("the slower of drive and processor", max(read / rate.value, resident), "s")
         sheet.add("prompt to that", took / least, "", 1.15)

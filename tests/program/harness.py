@@ -77,12 +77,6 @@ def run_json(command, **more):
     return json.loads(result.out)
 
 
-@functools.lru_cache(None)
-def has_option(command, option):
-    """Whether `weir COMMAND --help` knows an option."""
-    return option in run([WEIR, command, "--help"]).out
-
-
 def _stamp():
     digest = hashlib.sha256()
     for name in sorted(glob.glob(os.path.join(GENERATOR, "*.py"))):
@@ -154,9 +148,10 @@ def reference(path, prompt, tokens, ctx, threads, batch=512):
 
 
 @functools.lru_cache(None)
-def least_budget(path, ctx):
-    """The least budget in bytes that `weir plan` names.  Asked with a budget that cannot hold, which must not matter."""
-    return run_json([WEIR, "plan", path, "-M", "64G", "-c", str(ctx), "--json"])["least_budget_bytes"]
+def least_budget(path, ctx, threads=2, batch=512):
+    """The least budget in bytes that `weir plan` names.  The budget that it is asked about has no part in that."""
+    return run_json([WEIR, "plan", path, "-M", "64G", "-c", str(ctx), "-t", str(threads), "--batch", str(batch), "--no-measure",
+                     "--json"])["least_budget_bytes"]
 
 
 def size(count):

@@ -71,8 +71,8 @@ class Exact(unittest.TestCase):
             length, tokens = PROMPTS["medium"]
         return h.prompt_of(self.path, length), tokens, min(context, 1024)
 
-    def budget_of(self, budget, ctx):
-        least = h.least_budget(self.path, ctx)
+    def budget_of(self, budget, ctx, threads, batch):
+        least = h.least_budget(self.path, ctx, threads, batch)
         whole = h.model_bytes(self.path)
         return least + {"least": 0, "middle": whole // 3, "all": whole * 5 // 4 + 64 * h.MIB}[budget]
 
@@ -80,12 +80,10 @@ class Exact(unittest.TestCase):
         budget, method, policy, lookahead, threads, prompt, batch = self.case
         ids, tokens, ctx = self.shape_of(prompt)
         more = ["--io", method, "--policy", policy] + ([] if lookahead else ["--no-lookahead"])
-        if batch != 512:
-            if not h.has_option("run", "--batch"):
-                self.skipTest("weir run has no --batch")
-            more += ["--batch", str(batch)]
+        more += ["--batch", str(batch)]
+        size = self.budget_of(budget, ctx, threads, batch)
         expected = h.reference(self.path, ids, tokens, ctx, threads, batch)
-        report = h.run_json(h.weir_command(self.path, self.budget_of(budget, ctx), ids, tokens, ctx, threads, *more))
+        report = h.run_json(h.weir_command(self.path, size, ids, tokens, ctx, threads, *more))
         self.assertEqual(report["logits_hash"], expected["logits_hash"])
         self.assertEqual(report["tokens"], tokens)
         self.assertEqual(report["prompt_tokens"], ids.count(",") + 1)
