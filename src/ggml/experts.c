@@ -401,16 +401,17 @@ static int next_expert(weir_expert_op *op, uint32_t *expert, weir_error *error)
 	if (result)
 		return result;
 	held = collect_held(op);
-	if (!held) {
+	if (!held)
 		release_onward(op);
+	while (!held) { /* every slot is being read into, for chunks that are no longer wanted: one of them will be free soon */
 		result = acquire_onward(op, error);
 		if (result)
 			return result;
 		held = collect_held(op);
+		if (!held && weir_store_wait_read(experts->session->store))
+			return weir_fail(error, WEIR_EBUSY, NULL, WEIR_ERROR_NO_OFFSET, 0,
+					 "%s: no slot can be had for an expert", op->weight->tensor->name);
 	}
-	if (!held)
-		return weir_fail(error, WEIR_EBUSY, NULL, WEIR_ERROR_NO_OFFSET, 0, "%s: no slot can be had for an expert",
-				 op->weight->tensor->name);
 	result = weir_store_wait_any(experts->session->store, experts->wait_leases, held, &index, error);
 	if (result)
 		return result;

@@ -18,8 +18,9 @@
 #include "ggml/session.h"
 #include "os/process.h"
 
-#define MARGIN_BYTES (12u << 20)	/* allocator slack, thread stacks, sampling, io rings */
-#define MARGIN_SHARE 128		/* page tables and the kernel's own share of a cgroup: 1/512 and the same again */
+#define MARGIN_BYTES (14u << 20)	/* allocator slack, thread stacks, sampling, io rings */
+#define MARGIN_SHARE 512		/* page tables: 8 bytes for each page of 4 KiB; by the model, so that the least budget ... */
+#define MARGIN_MAX_BYTES (48u << 20)	/* ... does not depend on the budget asked for */
 #define SLOT_ALIGNMENT_BYTES 4096
 #define PARTS_OF_A_LAYER 3		/* gate, up, down: asked for together */
 #define HEADER_READAHEAD_BYTES (16u << 20)
@@ -110,6 +111,15 @@ static int choose_what_stays(weir_session *session)
 	return 0;
 }
 
+static uint64_t margin_bytes(const weir_session *session)
+{
+	uint64_t margin = MARGIN_BYTES;
+
+	for (uint32_t i = 0; i < session->weights_count; i++)
+		margin += session->weights[i].bytes / MARGIN_SHARE;
+	return margin < MARGIN_MAX_BYTES ? margin : MARGIN_MAX_BYTES;
+}
+
 int weir_session_facts(weir_session *session, weir_plan_facts *facts, weir_error *error)
 {
 	weir_process_memory memory;
@@ -133,7 +143,7 @@ int weir_session_facts(weir_session *session, weir_plan_facts *facts, weir_error
 	if (result)
 		return result;
 	facts->program_bytes = memory.rss_bytes > touched ? memory.rss_bytes - touched : 0;
-	facts->margin_bytes = MARGIN_BYTES + (session->options.budget_bytes ? session->options.budget_bytes / MARGIN_SHARE : 0);
+	facts->margin_bytes = margin_bytes(session);
 	return 0;
 }
 
