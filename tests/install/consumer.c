@@ -21,7 +21,10 @@ int main(void)
 		.dense_stream_bytes = 1000 * MIB,
 		.dense_largest_bytes = 5 * MIB,
 		.classes_count = 1,
-		.classes = {{.chunk_bytes = MIB, .slot_bytes = MIB + 4096, .chunks_count = 16384, .chunks_per_token = 1024,
+		.classes = {{.chunk_bytes = MIB,
+			     .slot_bytes = MIB + 4096,
+			     .chunks_count = 16384,
+			     .chunks_per_token = 1024,
 			     .slots_least = 24}},
 		.hit_rate_hint = -1,
 	};
@@ -39,7 +42,7 @@ int main(void)
 	}
 	parts_bytes = plan.memory_dense_bytes + plan.memory_experts_bytes + plan.memory_kv_bytes + plan.memory_compute_bytes +
 		      plan.memory_other_bytes;
-	printf("weir %s: %" PRIu64 " of %" PRIu64 " bytes, %" PRIu64 " slots\n", weir_version(), parts_bytes, facts.budget_bytes,
-	       plan.slots_count);
+	printf("weir %s: %" PRIu64 " of %" PRIu64 " bytes, %" PRIu64 " slots\n", weir_version(), parts_bytes,
+	       facts.budget_bytes, plan.slots_count);
 	return plan.fits && plan.slots_count > 0 && parts_bytes <= facts.budget_bytes ? 0 : 1;
 }

@@ -6,7 +6,7 @@
 #   BUILD/tsan   ThreadSanitizer: the tests of what runs in several threads
 # long adds: whole-program tests under ASan, the tests that take long, ThreadSanitizer over all tests in C, and clang.
 #
-# A configuration that does not build is a failure, and the others still run.
+# A configuration that does not build is a failure, and the others still run.  Logs and results are in BUILD/results.
 set -u
 build=$1
 mode=${2:-short}
@@ -25,12 +25,13 @@ prepare() {
 	folder=$1
 	shift
 	printf '== %s\n' "$folder"
-	if cmake -S . -B "$folder" -DWEIR_TESTS=ON -DWEIR_WERROR=ON "$@" >"$folder.log" 2>&1 &&
-		cmake --build "$folder" -j "$jobs" >>"$folder.log" 2>&1; then
+	log=$results/$(basename "$folder").log
+	if cmake -S . -B "$folder" -DWEIR_TESTS=ON -DWEIR_WERROR=ON "$@" >"$log" 2>&1 &&
+		cmake --build "$folder" -j "$jobs" >>"$log" 2>&1; then
 		return 0
 	fi
-	grep -E -B 2 -A 6 'error|Error' "$folder.log" | head -n 80
-	printf '%s: not built, the log is %s\n' "$folder" "$folder.log"
+	grep -E -B 2 -A 6 'error|Error' "$log" | head -n 80
+	printf '%s: not built, the log is %s\n' "$folder" "$log"
 	failures=$((failures + 1))
 	return 1
 }
@@ -45,7 +46,7 @@ run() {
 }
 
 rm -rf "$results"
-mkdir -p "$results" "$build/asan" "$build/tsan"
+mkdir -p "$results"
 results=$(cd "$results" && pwd)
 
 engine=ON

@@ -43,7 +43,7 @@ def unittest(text):
         counts = {name: int(number) for name, number in re.findall(r"(failures|errors|skipped)=(\d+)", details)}
         bad = counts.get("failures", 0) + counts.get("errors", 0)
         skipped = counts.get("skipped", 0)
-        total = [total[0] + int(ran) - bad - skipped, total[1] + bad, total[2] + skipped]
+        total = [total[0] + max(0, int(ran) - bad - skipped), total[1] + bad, total[2] + skipped]
     return total if runs else None
 
 
