@@ -32,8 +32,8 @@ function(weir_engine_from_source)
   target_include_directories(weir_engine SYSTEM INTERFACE
     ${WEIR_LLAMA_SOURCE}/include ${WEIR_LLAMA_SOURCE}/ggml/include ${WEIR_LLAMA_SOURCE}/ggml/src)
   target_link_libraries(weir_engine INTERFACE llama ggml ggml-base ggml-cpu)
-  set(WEIR_ENGINE_BIN_DIR ${CMAKE_BINARY_DIR}/llama.cpp/bin PARENT_SCOPE)
-  set(WEIR_ENGINE_LIB_DIR ${CMAKE_BINARY_DIR}/llama.cpp/bin PARENT_SCOPE)
+  set(WEIR_ENGINE_BIN_DIR ${CMAKE_BINARY_DIR}/bin PARENT_SCOPE)
+  set(WEIR_ENGINE_LIB_DIR ${CMAKE_BINARY_DIR}/bin PARENT_SCOPE)
   set(WEIR_ENGINE_RUN_PATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}/weir;$ORIGIN/weir" PARENT_SCOPE)
 endfunction()
 
