@@ -3,6 +3,7 @@
 #define WEIR_H
 
 #include "weir/checkpoint.h"
+#include "weir/disk.h"
 #include "weir/error.h"
 #include "weir/plan.h"
 #include "weir/store.h"
