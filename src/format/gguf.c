@@ -41,9 +41,10 @@ static int check_version(const weir_gguf_header *header)
 static int check_count(const weir_gguf_header *header, uint64_t offset, uint64_t count, uint64_t count_max,
 		       uint64_t bytes_least, const char *what)
 {
-	if (count > weir_reader_left(&header->reader) / bytes_least)
-		return weir_fail(header->reader.error, WEIR_EFORMAT, header->file.path, offset, 0,
-				 "the header claims %llu %s, more than the file could hold", (unsigned long long)count, what);
+	int code = weir_reader_expect(&header->reader, count, bytes_least, offset, what);
+
+	if (code)
+		return code;
 	if (count > count_max)
 		return weir_fail(header->reader.error, WEIR_EUNSUPPORTED, header->file.path, offset, 0,
 				 "the header claims %llu %s; the limit is %llu", (unsigned long long)count, what,

@@ -4,6 +4,7 @@
  * Every entry is walked; of arrays only the first values are kept.  Refused: empty keys, keys with NUL, keys that occur twice,
  * unknown value types, arrays in arrays, booleans other than 0 and 1, counts that the file could not hold.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,12 +153,10 @@ static int check_type(const walk *at, uint32_t type, uint64_t offset)
 static int check_array(const walk *at, uint32_t type, uint64_t count, uint64_t offset)
 {
 	uint64_t bytes_least = type == WEIR_VALUE_STRING ? STRING_BYTES_LEAST : value_bytes[type];
+	char what[128];
 
-	if (count <= weir_reader_left(at->reader) / bytes_least)
-		return WEIR_OK;
-	return weir_fail(at->reader->error, WEIR_EFORMAT, at->reader->file->path, offset, 0,
-			 "metadata key '%.100s': an array claims %llu elements, more than the file could hold", at->key,
-			 (unsigned long long)count);
+	snprintf(what, sizeof what, "metadata key '%.100s'", at->key);
+	return weir_reader_expect(at->reader, count, bytes_least, offset, what);
 }
 
 static int read_array_start(const walk *at, weir_metadata *entry)

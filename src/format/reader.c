@@ -3,6 +3,7 @@
  */
 #include "format/reader.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,21 @@ static int check_left(weir_reader *reader, uint64_t bytes, const char *what)
 	return weir_fail(reader->error, WEIR_EFORMAT, file->path, reader->position, 0,
 			 "the file ends inside %s: %llu bytes wanted, %llu left (truncated?)", what, (unsigned long long)bytes,
 			 (unsigned long long)weir_reader_left(reader));
+}
+
+int weir_reader_expect(const weir_reader *reader, uint64_t count, uint64_t bytes_least, uint64_t from, const char *what)
+{
+	const weir_file *file = reader->file;
+	bool limited = reader->end < file->identity.bytes;
+
+	if (count <= weir_reader_left(reader) / bytes_least)
+		return WEIR_OK;
+	if (limited && count <= (file->identity.bytes - reader->position) / bytes_least)
+		return weir_fail(reader->error, WEIR_EUNSUPPORTED, file->path, from, 0,
+				 "%s: the header is longer than the limit of %llu bytes", what,
+				 (unsigned long long)reader->end);
+	return weir_fail(reader->error, WEIR_EFORMAT, file->path, from, 0,
+			 "%s: a count of %llu is more than the file could hold", what, (unsigned long long)count);
 }
 
 static int fill(weir_reader *reader)

@@ -34,6 +34,10 @@ int weir_reader_skip(weir_reader *reader, uint64_t bytes, const char *what);
 int weir_reader_u32(weir_reader *reader, uint32_t *value, const char *what);
 int weir_reader_u64(weir_reader *reader, uint64_t *value, const char *what);
 
+/* Refuses a count of things, each of at least `bytes_least` bytes, that cannot follow before `end`; `from` is where the count
+ * stands. */
+int weir_reader_expect(const weir_reader *reader, uint64_t count, uint64_t bytes_least, uint64_t from, const char *what);
+
 /* A number of `bytes` (1, 2, 4 or 8) at `from`. */
 uint64_t weir_little_endian(const unsigned char *from, size_t bytes);
 
