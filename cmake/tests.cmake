@@ -3,6 +3,7 @@
 #   tests/engine/test_X.c     the same, with the ggml backend and the engine linked in
 #   tests/reference/X.c       programs over the engine alone, which results are compared with
 #   tests/program/test_X.py   whole-program tests, run by Python with the build folder in WEIR_BUILD_DIR
+#   fuzz/fuzz_X.c             run over fuzz/corpus/X by fuzz/replay.c
 #   tests/install             a program built against the installed tree
 #   tools/check/*.py          rules about the sources
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
@@ -65,6 +66,19 @@ if(CMOCKA_FOUND)
 else()
   message(STATUS "weir: cmocka not found, the tests in C are not built")
 endif()
+
+# What the fuzzers start from, and what they found, run without libFuzzer; in every sanitized build too.
+file(GLOB WEIR_FUZZERS CONFIGURE_DEPENDS fuzz/fuzz_*.c)
+foreach(source ${WEIR_FUZZERS})
+  get_filename_component(name ${source} NAME_WE)
+  string(REPLACE fuzz_ "" corpus ${name})
+  add_executable(${name}_replay ${source} fuzz/replay.c)
+  target_link_libraries(${name}_replay PRIVATE weir_static)
+  if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/fuzz/corpus/${corpus})
+    add_test(NAME ${name} COMMAND ${name}_replay ${PROJECT_SOURCE_DIR}/fuzz/corpus/${corpus})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS fuzz)
+  endif()
+endforeach()
 
 file(GLOB WEIR_REFERENCE_PROGRAMS CONFIGURE_DEPENDS tests/reference/*.c)
 if(WEIR_ENGINE_FOUND)

@@ -16,6 +16,7 @@ cmake --build "$build" -j "${JOBS:-$(nproc)}"
 mkdir -p "$build/found"
 status=0
 for source in fuzz/fuzz_*.c; do
+	[ -f "$source" ] || continue
 	name=$(basename "$source" .c)
 	corpus=fuzz/corpus/${name#fuzz_}
 	mkdir -p "$build/corpus/$name"

@@ -3,8 +3,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 model=$(sh "$here/model.sh")
-set -- "$1/weir" run "$model" -M "${MEMORY:-120M}" -p "${PROMPT:-Why do rivers meander?}" -n 64
-printf '%s' '$' >&2
-printf ' %s' "$@" >&2
-printf '\n' >&2
-exec "$@"
+prompt=${PROMPT:-Why do rivers meander?}
+set -- "$1/weir" run "$model" --memory "${MEMORY:-140M}" --ctx 1024 --temp 0 --tokens 64
+printf '$ %s --prompt "%s"\n\n' "$*" "$prompt" >&2
+exec "$@" --prompt "$prompt"
