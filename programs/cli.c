@@ -332,7 +332,7 @@ static void add_common_rows(struct parser *parser)
 		[ROW_HELP] = {'h', "help", CLI_FLAG, NULL, NULL, "print this help", NULL, 0, 0},
 		[ROW_VERSION] = {'V', "version", CLI_FLAG, NULL, NULL, "print the version", NULL, 0, 0},
 		[ROW_QUIET] = {'q', "quiet", CLI_FLAG, &common->quiet, NULL, "errors only on standard error", NULL, 0, 0},
-		[ROW_VERBOSE] = {'v', "verbose", CLI_FLAG, NULL, NULL, "say more; twice: all the engine says", NULL, 0, 0},
+		[ROW_VERBOSE] = {'v', "verbose", CLI_FLAG, NULL, NULL, "say more: the engine's own messages too", NULL, 0, 0},
 		[ROW_JSON] = {0, "json", CLI_FLAG, &common->json, NULL, "one JSON object on standard output", NULL, 0, 0},
 		[ROW_COLOR] = {0, "color", CLI_TEXT, &parser->color, "WHEN", "auto, always or never (NO_COLOR is honoured)",
 			       "auto|always|never", 0, 0},

@@ -96,7 +96,8 @@ typedef struct weir_plan {
  * favourites would hit no more often than that share).  A token's time is
  *   max(io, compute, compute_dense + max(compute_experts, io_experts × (1 - lookahead_share)))
  * where compute is split by bytes touched: dense weights are read ahead, in a known order, beside everything; a missing expert
- * is known only when its layer's router has spoken.  first_token_seconds counts from the end of loading, with empty slots.
+ * is known only when its layer's router has spoken.  first_token_seconds counts from the start, with nothing in memory: the
+ * weights that stay are read, then what the prompt wants, batch by batch, beside its compute.
  *
  * Returns 0, WEIR_EINVAL (counts that wrap, more than WEIR_PLAN_CLASSES_MAX classes) or WEIR_EBUDGET
  * with plan->least_budget_bytes set. */

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "engine/engine_types.h"
 #include "os/memory.h"
+#include "residency/policy.h"
 
 #define DEFAULT_CTX 4096u
 #define DEFAULT_BATCH 512u
@@ -77,6 +78,8 @@ static int configure_backend(const weir_engine_options *options, uint32_t thread
 					.threads = threads,
 					.lookahead = options->lookahead};
 
+	if (!weir_policy_find(options->policy))
+		return weir_fail(error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0, "there is no policy '%s'", options->policy);
 	return weir_backend_configure(&backend, error);
 }
 

@@ -131,16 +131,23 @@ static double prompt_bytes(const weir_plan_facts *facts, const weir_plan *plan, 
 	return bytes;
 }
 
+/* Weights that are read before the prompt: those that stay and are no experts. */
+static double loading_bytes(const weir_plan_facts *facts, const weir_plan *plan)
+{
+	return (double)facts->dense_fixed_bytes + (double)plan->dense_resident_bytes +
+	       (plan->all_resident ? (double)facts->rows_bytes : 0);
+}
+
 static double first_token_seconds(const weir_plan_facts *facts, const weir_plan *plan)
 {
 	uint64_t tokens = facts->prompt_tokens ? facts->prompt_tokens : 1;
 	double rate = facts->prompt_tokens_per_second > 0 ? facts->prompt_tokens_per_second : facts->compute_tokens_per_second;
 	double compute = rate > 0 ? (double)tokens / rate : 0;
-	double io = 0;
 
-	if (!plan->all_resident && facts->device_bytes_per_second > 0)
-		io = prompt_bytes(facts, plan, tokens) / facts->device_bytes_per_second;
-	return larger(io, compute);
+	if (facts->device_bytes_per_second <= 0)
+		return compute;
+	return loading_bytes(facts, plan) / facts->device_bytes_per_second +
+	       larger(prompt_bytes(facts, plan, tokens) / facts->device_bytes_per_second, compute);
 }
 
 /* Whether what one token touches could stay from one token to the next. */

@@ -1,0 +1,56 @@
+/*
+ * model.h - what `run` and `plan` do alike before and around the engine: validating the model, the budget, the forecast.
+ *
+ * Only the main thread calls these functions.
+ */
+#ifndef WEIR_PROGRAMS_MODEL_H
+#define WEIR_PROGRAMS_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/size.h"
+#include "cli.h"
+#include "engine/engine.h"
+#include "os/limits.h"
+
+/* A model that passed every rule of its format. */
+typedef struct model_files {
+	char *path; /* what the engine opens: the first shard */
+	char *largest; /* the shard that the drive is measured on */
+} model_files;
+
+/* Opens the checkpoint strictly and closes it again.  WEIR_EUNSUPPORTED for formats that the engine does not run. */
+int model_check(const char *path, model_files *files, weir_error *error);
+void model_files_free(model_files *files);
+
+/* Whether `path` is one of the model's files: nothing may be written over those. */
+bool model_owns(const model_files *files, const char *path);
+
+/* What --memory comes to here; says so when it is more than the process may use. */
+uint64_t model_budget(const cli_common *common, const weir_size *memory, weir_limits *limits);
+
+/* Rates that a plan was made with; NAN where unknown. */
+typedef struct model_rates {
+	double device_bytes_per_second;
+	double compute_tokens_per_second;
+} model_rates;
+
+typedef struct model_request {
+	const weir_engine_options *options; /* the engine's own */
+	const model_files *files;
+	uint64_t prompt_tokens;
+	bool measure; /* the drive, when its rate is not known */
+	bool promise; /* the plan must hold for any later start, not only for this process as it is */
+} model_request;
+
+/* Plans for the engine's budget with the rates of this machine.  WEIR_EBUDGET with plan->least_budget_bytes set. */
+int model_plan(weir_engine *engine, const model_request *request, weir_plan *plan, model_rates *rates, weir_error *error);
+
+/* Bytes of the budget that are not resident yet. */
+uint64_t model_room(uint64_t budget_bytes);
+
+/* 0, or WEIR_EINVAL for a device that is not there. */
+int model_check_options(const weir_engine_options *options, weir_error *error);
+
+#endif

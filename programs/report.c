@@ -1,0 +1,253 @@
+/*
+ * report.c - see report.h.  The order of the fields is the order of the contract.
+ */
+#include "report.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "output.h"
+#include "weir/version.h"
+
+void weir_report_clear(weir_report *report)
+{
+	const uint64_t none = WEIR_REPORT_NONE;
+
+	*report = (weir_report){
+		.budget_bytes = none,
+		.peak_memory_bytes = none,
+		.memory = {none, none, none, none, none},
+		.slots = {none, none},
+		.prompt_tokens = none,
+		.prompt_seconds = NAN,
+		.prompt_tokens_per_second = NAN,
+		.tokens = none,
+		.seconds = NAN,
+		.tokens_per_second = NAN,
+		.first_token_seconds = NAN,
+		.load_seconds = NAN,
+		.bytes_read = none,
+		.bytes_per_token = NAN,
+		.demanded = none,
+		.hits = none,
+		.joined = none,
+		.misses = none,
+		.hit_rate = NAN,
+		.prefetched = none,
+		.prefetch_used = none,
+		.evictions = none,
+		.stall_seconds = NAN,
+		.io = {NULL, none, none, NAN},
+		.bound = {NAN, NAN, NAN, NAN},
+		.forecast = {NAN, NAN},
+	};
+}
+
+/* ---- what follows from other fields ---- */
+
+/* a / b, or NAN when that says nothing. */
+static double ratio(double a, double b)
+{
+	return isfinite(a) && isfinite(b) && b > 0 ? a / b : NAN;
+}
+
+static double real(uint64_t count)
+{
+	return count == WEIR_REPORT_NONE ? NAN : (double)count;
+}
+
+/* Tokens after the first, or NAN when there is none. */
+static double later_tokens(const weir_report *report)
+{
+	return report->tokens != WEIR_REPORT_NONE && report->tokens > 1 ? (double)(report->tokens - 1) : NAN;
+}
+
+static void derive_bound(weir_report *report)
+{
+	double tokens = later_tokens(report), compute, io, slower;
+
+	compute = ratio(report->seconds - report->stall_seconds, tokens);
+	io = report->bytes_per_token > 0 ? ratio(report->bytes_per_token, report->io.device_bytes_per_second)
+					 : report->bytes_per_token;
+	slower = compute > io ? compute : io;
+	report->bound.compute_seconds = compute < 0 ? 0 : compute;
+	report->bound.io_seconds = io;
+	report->bound.tokens_per_second = isfinite(compute) && isfinite(io) ? ratio(1, slower) : NAN;
+	report->bound.ratio = ratio(report->tokens_per_second, report->bound.tokens_per_second);
+}
+
+void weir_report_derive(weir_report *report)
+{
+	double tokens = later_tokens(report);
+
+	report->prompt_tokens_per_second = ratio(real(report->prompt_tokens), report->prompt_seconds);
+	report->tokens_per_second = ratio(tokens, report->seconds);
+	report->bytes_per_token = ratio(real(report->bytes_read), tokens);
+	report->hit_rate = ratio(real(report->hits), real(report->demanded));
+	derive_bound(report);
+	report->forecast.error = ratio(report->forecast.tokens_per_second, report->tokens_per_second) - 1;
+}
+
+/* ---- JSON ---- */
+
+static json_t *text_or_null(const char *text)
+{
+	return text ? output_json_string(text, strlen(text)) : json_null();
+}
+
+static void set_count(json_t *object, const char *name, uint64_t count)
+{
+	json_object_set_new(object, name, output_json_count(count));
+}
+
+static void set_real(json_t *object, const char *name, double value)
+{
+	json_object_set_new(object, name, output_json_real(value));
+}
+
+static void set_text(json_t *object, const char *name, const char *text)
+{
+	json_object_set_new(object, name, text_or_null(text));
+}
+
+static void set_memory(json_t *object, const weir_report *report)
+{
+	json_t *memory = json_object(), *slots = json_object();
+
+	set_count(memory, "dense", report->memory.dense);
+	set_count(memory, "experts", report->memory.experts);
+	set_count(memory, "kv", report->memory.kv);
+	set_count(memory, "compute", report->memory.compute);
+	set_count(memory, "other", report->memory.other);
+	json_object_set_new(object, "memory", memory);
+	set_count(slots, "count", report->slots.count);
+	set_count(slots, "bytes", report->slots.bytes);
+	json_object_set_new(object, "slots", slots);
+}
+
+static void set_times(json_t *object, const weir_report *report)
+{
+	set_count(object, "prompt_tokens", report->prompt_tokens);
+	set_real(object, "prompt_seconds", report->prompt_seconds);
+	set_real(object, "prompt_tokens_per_second", report->prompt_tokens_per_second);
+	set_count(object, "tokens", report->tokens);
+	set_real(object, "seconds", report->seconds);
+	set_real(object, "tokens_per_second", report->tokens_per_second);
+	set_real(object, "first_token_seconds", report->first_token_seconds);
+	set_real(object, "load_seconds", report->load_seconds);
+}
+
+static void set_residency(json_t *object, const weir_report *report)
+{
+	set_count(object, "bytes_read", report->bytes_read);
+	set_real(object, "bytes_per_token", report->bytes_per_token);
+	set_count(object, "demanded", report->demanded);
+	set_count(object, "hits", report->hits);
+	set_count(object, "joined", report->joined);
+	set_count(object, "misses", report->misses);
+	set_real(object, "hit_rate", report->hit_rate);
+	set_count(object, "prefetched", report->prefetched);
+	set_count(object, "prefetch_used", report->prefetch_used);
+	set_count(object, "evictions", report->evictions);
+	set_real(object, "stall_seconds", report->stall_seconds);
+}
+
+static void set_drive(json_t *object, const weir_report *report)
+{
+	json_t *io = json_object(), *bound = json_object(), *forecast = json_object();
+
+	set_text(io, "method", report->io.method);
+	set_count(io, "queue_depth", report->io.queue_depth);
+	set_count(io, "read_bytes_typical", report->io.read_bytes_typical);
+	set_real(io, "device_bytes_per_second", report->io.device_bytes_per_second);
+	json_object_set_new(object, "io", io);
+	set_real(bound, "compute_seconds", report->bound.compute_seconds);
+	set_real(bound, "io_seconds", report->bound.io_seconds);
+	set_real(bound, "tokens_per_second", report->bound.tokens_per_second);
+	set_real(bound, "ratio", report->bound.ratio);
+	json_object_set_new(object, "bound", bound);
+	set_real(forecast, "tokens_per_second", report->forecast.tokens_per_second);
+	set_real(forecast, "error", report->forecast.error);
+	json_object_set_new(object, "forecast", forecast);
+}
+
+json_t *weir_report_json(const weir_report *report)
+{
+	json_t *object = json_object();
+
+	set_text(object, "weir_version", weir_version());
+	set_text(object, "model", report->model);
+	set_text(object, "architecture", report->architecture);
+	set_count(object, "budget_bytes", report->budget_bytes);
+	set_count(object, "peak_memory_bytes", report->peak_memory_bytes);
+	set_memory(object, report);
+	set_times(object, report);
+	set_residency(object, report);
+	set_drive(object, report);
+	set_text(object, "policy", report->policy);
+	set_text(object, "logits_hash", report->logits_hash);
+	json_object_set_new(object, "text", report->text ? output_json_string(report->text, report->text_bytes) : json_null());
+	json_object_set_new(object, "exit", json_integer(report->exit));
+	return object;
+}
+
+/* ---- for people ---- */
+
+static void print_speed(const cli_common *common, const weir_report *report)
+{
+	bool bold = cli_colored(common, stderr);
+
+	if (isfinite(report->load_seconds))
+		fprintf(stderr, "loaded in %.2f s; ", report->load_seconds);
+	if (report->prompt_tokens != WEIR_REPORT_NONE)
+		fprintf(stderr, "prompt: %llu tokens in %.2f s", (unsigned long long)report->prompt_tokens,
+			report->prompt_seconds);
+	if (isfinite(report->prompt_tokens_per_second))
+		fprintf(stderr, " (%.1f/s)", report->prompt_tokens_per_second);
+	if (report->tokens != WEIR_REPORT_NONE)
+		fprintf(stderr, "; generated %llu tokens", (unsigned long long)report->tokens);
+	if (isfinite(report->tokens_per_second))
+		fprintf(stderr, ", %s%.2f tokens/s%s", bold ? "\033[1m" : "", report->tokens_per_second, bold ? "\033[0m" : "");
+	fputc('\n', stderr);
+}
+
+static void print_memory(const weir_report *report)
+{
+	char peak[CLI_BYTES_TEXT], budget[CLI_BYTES_TEXT], slots[CLI_BYTES_TEXT];
+
+	if (report->peak_memory_bytes == WEIR_REPORT_NONE)
+		return;
+	fprintf(stderr, "memory: peak %s of %s", cli_bytes(report->peak_memory_bytes, peak),
+		cli_bytes(report->budget_bytes, budget));
+	if (report->slots.count != WEIR_REPORT_NONE && report->slots.count)
+		fprintf(stderr, "; %llu slots, %s", (unsigned long long)report->slots.count,
+			cli_bytes(report->slots.bytes, slots));
+	if (isfinite(report->hit_rate))
+		fprintf(stderr, "; %.1f %% hits", 100 * report->hit_rate);
+	fputc('\n', stderr);
+}
+
+static void print_drive(const weir_report *report)
+{
+	char bytes[CLI_BYTES_TEXT], rate[CLI_BYTES_TEXT];
+
+	if (!(report->bytes_per_token > 0))
+		return;
+	fprintf(stderr, "drive: %s a token", cli_bytes((uint64_t)report->bytes_per_token, bytes));
+	if (isfinite(report->stall_seconds))
+		fprintf(stderr, "; waited %.2f s for it", report->stall_seconds);
+	if (isfinite(report->io.device_bytes_per_second))
+		fprintf(stderr, "; measured now: %s/s", cli_bytes((uint64_t)report->io.device_bytes_per_second, rate));
+	if (isfinite(report->bound.ratio))
+		fprintf(stderr, "; %.0f %% of what drive and processor allow", 100 * report->bound.ratio);
+	fputc('\n', stderr);
+}
+
+void weir_report_summary(const cli_common *common, const weir_report *report)
+{
+	if (common->quiet)
+		return;
+	print_speed(common, report);
+	print_memory(report);
+	print_drive(report);
+}
