@@ -95,79 +95,79 @@ static json_t *text_or_null(const char *text)
 	return text ? output_json_string(text, strlen(text)) : json_null();
 }
 
-static void set_count(json_t *object, const char *name, uint64_t count)
+static void put_count(json_t *object, const char *name, uint64_t count)
 {
 	json_object_set_new(object, name, output_json_count(count));
 }
 
-static void set_real(json_t *object, const char *name, double value)
+static void put_real(json_t *object, const char *name, double value)
 {
 	json_object_set_new(object, name, output_json_real(value));
 }
 
-static void set_text(json_t *object, const char *name, const char *text)
+static void put_text(json_t *object, const char *name, const char *text)
 {
 	json_object_set_new(object, name, text_or_null(text));
 }
 
-static void set_memory(json_t *object, const weir_report *report)
+static void put_memory(json_t *object, const weir_report *report)
 {
 	json_t *memory = json_object(), *slots = json_object();
 
-	set_count(memory, "dense", report->memory.dense);
-	set_count(memory, "experts", report->memory.experts);
-	set_count(memory, "kv", report->memory.kv);
-	set_count(memory, "compute", report->memory.compute);
-	set_count(memory, "other", report->memory.other);
+	put_count(memory, "dense", report->memory.dense);
+	put_count(memory, "experts", report->memory.experts);
+	put_count(memory, "kv", report->memory.kv);
+	put_count(memory, "compute", report->memory.compute);
+	put_count(memory, "other", report->memory.other);
 	json_object_set_new(object, "memory", memory);
-	set_count(slots, "count", report->slots.count);
-	set_count(slots, "bytes", report->slots.bytes);
+	put_count(slots, "count", report->slots.count);
+	put_count(slots, "bytes", report->slots.bytes);
 	json_object_set_new(object, "slots", slots);
 }
 
-static void set_times(json_t *object, const weir_report *report)
+static void put_times(json_t *object, const weir_report *report)
 {
-	set_count(object, "prompt_tokens", report->prompt_tokens);
-	set_real(object, "prompt_seconds", report->prompt_seconds);
-	set_real(object, "prompt_tokens_per_second", report->prompt_tokens_per_second);
-	set_count(object, "tokens", report->tokens);
-	set_real(object, "seconds", report->seconds);
-	set_real(object, "tokens_per_second", report->tokens_per_second);
-	set_real(object, "first_token_seconds", report->first_token_seconds);
-	set_real(object, "load_seconds", report->load_seconds);
+	put_count(object, "prompt_tokens", report->prompt_tokens);
+	put_real(object, "prompt_seconds", report->prompt_seconds);
+	put_real(object, "prompt_tokens_per_second", report->prompt_tokens_per_second);
+	put_count(object, "tokens", report->tokens);
+	put_real(object, "seconds", report->seconds);
+	put_real(object, "tokens_per_second", report->tokens_per_second);
+	put_real(object, "first_token_seconds", report->first_token_seconds);
+	put_real(object, "load_seconds", report->load_seconds);
 }
 
-static void set_residency(json_t *object, const weir_report *report)
+static void put_residency(json_t *object, const weir_report *report)
 {
-	set_count(object, "bytes_read", report->bytes_read);
-	set_real(object, "bytes_per_token", report->bytes_per_token);
-	set_count(object, "demanded", report->demanded);
-	set_count(object, "hits", report->hits);
-	set_count(object, "joined", report->joined);
-	set_count(object, "misses", report->misses);
-	set_real(object, "hit_rate", report->hit_rate);
-	set_count(object, "prefetched", report->prefetched);
-	set_count(object, "prefetch_used", report->prefetch_used);
-	set_count(object, "evictions", report->evictions);
-	set_real(object, "stall_seconds", report->stall_seconds);
+	put_count(object, "bytes_read", report->bytes_read);
+	put_real(object, "bytes_per_token", report->bytes_per_token);
+	put_count(object, "demanded", report->demanded);
+	put_count(object, "hits", report->hits);
+	put_count(object, "joined", report->joined);
+	put_count(object, "misses", report->misses);
+	put_real(object, "hit_rate", report->hit_rate);
+	put_count(object, "prefetched", report->prefetched);
+	put_count(object, "prefetch_used", report->prefetch_used);
+	put_count(object, "evictions", report->evictions);
+	put_real(object, "stall_seconds", report->stall_seconds);
 }
 
-static void set_drive(json_t *object, const weir_report *report)
+static void put_drive(json_t *object, const weir_report *report)
 {
 	json_t *io = json_object(), *bound = json_object(), *forecast = json_object();
 
-	set_text(io, "method", report->io.method);
-	set_count(io, "queue_depth", report->io.queue_depth);
-	set_count(io, "read_bytes_typical", report->io.read_bytes_typical);
-	set_real(io, "device_bytes_per_second", report->io.device_bytes_per_second);
+	put_text(io, "method", report->io.method);
+	put_count(io, "queue_depth", report->io.queue_depth);
+	put_count(io, "read_bytes_typical", report->io.read_bytes_typical);
+	put_real(io, "device_bytes_per_second", report->io.device_bytes_per_second);
 	json_object_set_new(object, "io", io);
-	set_real(bound, "compute_seconds", report->bound.compute_seconds);
-	set_real(bound, "io_seconds", report->bound.io_seconds);
-	set_real(bound, "tokens_per_second", report->bound.tokens_per_second);
-	set_real(bound, "ratio", report->bound.ratio);
+	put_real(bound, "compute_seconds", report->bound.compute_seconds);
+	put_real(bound, "io_seconds", report->bound.io_seconds);
+	put_real(bound, "tokens_per_second", report->bound.tokens_per_second);
+	put_real(bound, "ratio", report->bound.ratio);
 	json_object_set_new(object, "bound", bound);
-	set_real(forecast, "tokens_per_second", report->forecast.tokens_per_second);
-	set_real(forecast, "error", report->forecast.error);
+	put_real(forecast, "tokens_per_second", report->forecast.tokens_per_second);
+	put_real(forecast, "error", report->forecast.error);
 	json_object_set_new(object, "forecast", forecast);
 }
 
@@ -175,17 +175,17 @@ json_t *weir_report_json(const weir_report *report)
 {
 	json_t *object = json_object();
 
-	set_text(object, "weir_version", weir_version());
-	set_text(object, "model", report->model);
-	set_text(object, "architecture", report->architecture);
-	set_count(object, "budget_bytes", report->budget_bytes);
-	set_count(object, "peak_memory_bytes", report->peak_memory_bytes);
-	set_memory(object, report);
-	set_times(object, report);
-	set_residency(object, report);
-	set_drive(object, report);
-	set_text(object, "policy", report->policy);
-	set_text(object, "logits_hash", report->logits_hash);
+	put_text(object, "weir_version", weir_version());
+	put_text(object, "model", report->model);
+	put_text(object, "architecture", report->architecture);
+	put_count(object, "budget_bytes", report->budget_bytes);
+	put_count(object, "peak_memory_bytes", report->peak_memory_bytes);
+	put_memory(object, report);
+	put_times(object, report);
+	put_residency(object, report);
+	put_drive(object, report);
+	put_text(object, "policy", report->policy);
+	put_text(object, "logits_hash", report->logits_hash);
 	json_object_set_new(object, "text", report->text ? output_json_string(report->text, report->text_bytes) : json_null());
 	json_object_set_new(object, "exit", json_integer(report->exit));
 	return object;

@@ -87,7 +87,7 @@ static bool write_escaped(FILE *stream, const char *text, size_t bytes)
 }
 
 /* Sends out everything up to `end`. */
-static bool send(textsink *sink, size_t end)
+static bool send_out(textsink *sink, size_t end)
 {
 	const char *from = sink->text + sink->written;
 	size_t bytes = end - sink->written;
@@ -107,9 +107,9 @@ bool textsink_add(textsink *sink, const char *piece, size_t bytes)
 {
 	if (sink->failed || !bytes)
 		return !sink->failed;
-	sink->failed =
-		!keep(sink, piece, bytes) ||
-		!send(sink, sink->text_bytes - incomplete_tail(sink->text + sink->written, sink->text_bytes - sink->written));
+	sink->failed = !keep(sink, piece, bytes) ||
+		       !send_out(sink, sink->text_bytes -
+					       incomplete_tail(sink->text + sink->written, sink->text_bytes - sink->written));
 	return !sink->failed;
 }
 
@@ -117,7 +117,7 @@ bool textsink_finish(textsink *sink)
 {
 	if (sink->failed || !sink->stream || !sink->text_bytes)
 		return !sink->failed;
-	sink->failed = !send(sink, sink->text_bytes);
+	sink->failed = !send_out(sink, sink->text_bytes);
 	if (!sink->failed && sink->text[sink->text_bytes - 1] != '\n')
 		sink->failed = fputc('\n', sink->stream) == EOF || fflush(sink->stream) != 0;
 	return !sink->failed;
