@@ -117,6 +117,16 @@ static int check_output(const struct run *run, const char *path, weir_error *err
 	return output_check_path(path, error);
 }
 
+/* A report that cannot be written is not tried again at the end. */
+static int check_report_path(struct run *run, weir_error *error)
+{
+	int result = check_output(run, run->report_path, error);
+
+	if (result < 0)
+		run->report_path = NULL;
+	return result;
+}
+
 static int check_run(struct run *run, weir_error *error)
 {
 	int result = prompt_check(&run->source, error);
@@ -128,7 +138,7 @@ static int check_run(struct run *run, weir_error *error)
 	if (!result)
 		result = model_check(run->model, &run->files, error);
 	if (!result)
-		result = check_output(run, run->report_path, error);
+		result = check_report_path(run, error);
 	if (!result)
 		result = check_output(run, run->options.trace_path, error);
 	return result;
@@ -219,6 +229,8 @@ static int run_model(struct run *run, weir_error *error)
 
 	if (!result && !run->source.tokens)
 		result = prompt_read(&run->common, &run->source, &text, error);
+	if (interrupted) /* an empty prompt is no mistake then */
+		result = check_interrupt(error);
 	if (!result)
 		result = open_engine(run, error);
 	if (!result)
@@ -277,7 +289,7 @@ static void fill_result(struct run *run)
 	report->io.queue_depth = result->queue_depth;
 	report->io.read_bytes_typical = result->read_bytes_typical;
 	report->policy = result->policy[0] ? result->policy : NULL;
-	if (result->has_logits_hash) {
+	if (result->has_logits_hash && !report->exit) { /* of a run that was cut short it would compare with nothing */
 		snprintf(run->hash_text, sizeof run->hash_text, "%016llx", (unsigned long long)result->logits_hash);
 		report->logits_hash = run->hash_text;
 	}
@@ -322,7 +334,7 @@ static int give_report(struct run *run)
 	if (run->common.json)
 		printed = output_json_print(&run->common, json_incref(object));
 	json_decref(object);
-	if (!run->common.json && run->ran)
+	if (!run->common.json && run->ran && (!run->report.exit || run->report.exit == CLI_INTERRUPTED))
 		weir_report_summary(&run->common, &run->report);
 	if (run->report.exit)
 		return run->report.exit;

@@ -85,7 +85,7 @@ uint64_t model_budget(const cli_common *common, const weir_size *memory, weir_li
 
 	weir_limits_read(limits);
 	budget = weir_limits_resolve(limits, memory);
-	if (budget > limits->usable_bytes)
+	if (budget > limits->usable_bytes && !common->json)
 		cli_note(common, "--memory of %s is more than the %s that this process may use (%s)", cli_bytes(budget, wanted),
 			 cli_bytes(limits->usable_bytes, usable), weir_limits_source_name(limits->source));
 	return budget;

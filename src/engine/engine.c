@@ -126,6 +126,7 @@ static int make_context(weir_engine *engine, const weir_engine_options *options,
 		return weir_fail(error, WEIR_EENGINE, engine->path, WEIR_ERROR_NO_OFFSET, 0, "no context of %u tokens: %s",
 				 engine->ctx, weir_engine_last_message());
 	engine->ctx = llama_n_ctx(engine->context);
+	engine->batch = llama_n_batch(engine->context); /* libllama lowers it to a small context */
 	return 0;
 }
 
