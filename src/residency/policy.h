@@ -14,7 +14,7 @@
  *   fresh   brought by a prefetch, not demanded since, and younger than WEIR_POLICY_STALE_TICKS.
  *
  * The victim of a demand comes from the set with the largest excess, the demanding set counted with one chunk more than it
- * has; ties go to the demanding set.  So when every set is at its quota, a set evicts from itself.
+ * has; ties go to the demanding set, then to the lowest number.  So when every set is at its quota, a set evicts from itself.
  *
  *   quota 4 each     A ■■■■■■    B ■■■     C ■■■           C demands:  A gives (excess 2 against 0)
  *                    A ■■■■      B ■■■■    C ■■■■          C demands:  C gives (excess 0 against 1)
