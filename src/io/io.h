@@ -29,9 +29,10 @@ typedef struct weir_io_options {
 	const char *fault; /* fault description (fault.h), NULL or "" for none */
 } weir_io_options;
 
-/* An extent to read.  Direct methods want offset, buffer and capacity aligned as weir_io_alignment says: the caller asks for
- * the aligned superset of what it needs.  Reading may end early only at the end of the file; at least `least` bytes must
- * arrive or the request fails with WEIR_EIO ("file ended early"). */
+/* An extent to read.  Direct methods want offset and bytes aligned to weir_io_offset_alignment, and buffer to
+ * weir_io_memory_alignment: the caller asks for the aligned superset of what it needs.  Reading may end early only at the end
+ * of the file; at least `least` bytes must arrive or the request fails with WEIR_EIO and sys_errno 0 (the file ended early),
+ * and with offset where it ended.  What the buffer holds past the end of the file is undefined. */
 typedef struct weir_io_request {
 	uint32_t file; /* from weir_io_add_file */
 	uint64_t offset; /* aligned */
@@ -44,7 +45,7 @@ typedef struct weir_io_request {
 typedef struct weir_io_completion {
 	uint64_t tag;
 	int code; /* 0 or a WEIR_E code */
-	int sys_errno;
+	int sys_errno; /* behind it; 0 with WEIR_EIO: the file ended early */
 	uint32_t file;
 	uint64_t offset; /* of the piece that failed */
 } weir_io_completion;
@@ -65,7 +66,7 @@ uint64_t weir_io_file_bytes(const weir_io *io, uint32_t file);
 const char *weir_io_file_path(const weir_io *io, uint32_t file);
 
 /* Registers memory that reads will land in (io_uring fixed buffers).  Failing to register is not an error: the method then
- * reads unregistered.  Call before the first submit; several calls add up. */
+ * reads unregistered.  Registered pages stay in memory.  Call before the first submit; several calls add up. */
 int weir_io_add_buffer(weir_io *io, void *base, uint64_t bytes);
 
 /* Alignment in bytes, a power of two, that offset/length and memory need over all files added so far (1 for mmap). */
@@ -73,14 +74,15 @@ uint32_t weir_io_offset_alignment(const weir_io *io);
 uint32_t weir_io_memory_alignment(const weir_io *io);
 
 /* Takes up to `count` requests, in order, and starts as many pieces as the queue depth allows.  Returns how many were taken
- * (fewer when requests_max is reached) or a negative code. */
+ * (fewer when requests_max is reached), or WEIR_EINVAL with none taken when one of them is not valid.  A read that fails does
+ * so in its completion. */
 int weir_io_submit(weir_io *io, const weir_io_request *requests, uint32_t count);
 
 /* Collects up to `capacity` completions without waiting, and starts further pieces.  Returns how many. */
 int weir_io_reap(weir_io *io, weir_io_completion *completions, uint32_t capacity);
 
-/* Sleeps (never spins for more than a few microseconds) until a reap would make progress, or timeout_us passed (UINT64_MAX:
- * no limit).  Returns 0, or WEIR_EINVAL when nothing is pending. */
+/* Sleeps until a reap would make progress, another thread's reap made some, or timeout_us passed (UINT64_MAX: no limit).  It
+ * may also return early, so loop: reap, and wait when that gave nothing.  Returns 0, or WEIR_EINVAL when nothing is pending. */
 int weir_io_wait(weir_io *io, uint64_t timeout_us);
 
 uint32_t weir_io_pending(const weir_io *io); /* requests taken and not yet reaped */
