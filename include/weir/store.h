@@ -105,10 +105,11 @@ int weir_lease_wait(weir_lease *lease, const void **data, weir_error *error);
  * order of the array. */
 int weir_store_wait_any(weir_store *store, weir_lease *const *leases, uint32_t count, uint32_t *index, weir_error *error);
 
-/* True when the data is there: weir_lease_wait will not block. */
+/* True when the data is there (or the read failed): weir_lease_wait will not block.  Becomes true when some thread waits or
+ * calls weir_store_poll. */
 bool weir_lease_ready(const weir_lease *lease);
 uint32_t weir_lease_chunk(const weir_lease *lease);
-void weir_lease_place(const weir_lease *lease, weir_lease_position *position);
+void weir_lease_get_position(const weir_lease *lease, weir_lease_position *position);
 
 /* Gives the lease back.  Allowed before the chunk is there: the read then ends by itself, and the chunk stays if it can.
  * NULL is allowed. */

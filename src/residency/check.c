@@ -110,6 +110,8 @@ static const char *classes_broken(const weir_store *store)
 		}
 		if (prefetching != owner->prefetching)
 			return "class.prefetching = LOADING slots with prefetched set";
+		if (prefetching > 1 && prefetching > owner->slots_count / 2)
+			return "class.prefetching <= half of its slots, or 1";
 		slots += owner->slots_count;
 	}
 	return slots == store->slots_count ? NULL : "sum of the classes' slots = slots";

@@ -70,7 +70,7 @@ typedef struct weir_policy_chunk {
 	uint32_t set;
 	uint32_t slot; /* WEIR_NONE when not resident */
 	uint32_t count;
-	uint32_t demand_tick; /* of the last demand; meaningful when count_total of demands > 0 */
+	uint32_t demand_tick; /* of the last demand; 0 before the first */
 } weir_policy_chunk;
 
 typedef struct weir_policy_slot {

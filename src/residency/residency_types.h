@@ -52,13 +52,13 @@
 
 typedef enum weir_slot_state { WEIR_SLOT_FREE, WEIR_SLOT_LOADING, WEIR_SLOT_READY, WEIR_SLOT_FAILED } weir_slot_state;
 
-typedef enum weir_slot_place_in {
+typedef enum weir_slot_list_name {
 	WEIR_IN_NONE, /* in no list */
 	WEIR_IN_FREE, /* its class's free list; ⇔ FREE */
 	WEIR_IN_DEMAND, /* store.demand; LOADING */
 	WEIR_IN_PREFETCH, /* store.prefetch; LOADING */
 	WEIR_IN_IO, /* taken by the I/O method; LOADING */
-} weir_slot_place_in;
+} weir_slot_list_name;
 
 typedef struct weir_slot {
 	atomic_uint state; /* weir_slot_state */
@@ -67,7 +67,7 @@ typedef struct weir_slot {
 	uint32_t class_index;
 	uint32_t pins; /* = leases on this slot */
 	uint32_t prev, next; /* in the list that `list` names */
-	uint8_t list; /* weir_slot_place_in */
+	uint8_t list; /* weir_slot_list_name */
 	bool prefetched; /* brought by a prefetch and not acquired since */
 	int code, sys_errno; /* FAILED: what the read said */
 	uint64_t failed_offset;
@@ -75,7 +75,7 @@ typedef struct weir_slot {
 
 typedef struct weir_slot_list {
 	uint32_t head, tail, count;
-	uint8_t name; /* weir_slot_place_in of its members */
+	uint8_t name; /* weir_slot_list_name of its members */
 } weir_slot_list;
 
 typedef struct weir_store_class {

@@ -24,7 +24,7 @@ uint32_t weir_lease_chunk(const weir_lease *lease)
 	return lease->chunk;
 }
 
-void weir_lease_place(const weir_lease *lease, weir_lease_position *position)
+void weir_lease_get_position(const weir_lease *lease, weir_lease_position *position)
 {
 	const weir_store *store = lease->store;
 	const weir_store_class *owner = &store->classes[store->slots[lease->slot].class_index];

@@ -279,6 +279,28 @@ static void a_prefetch_takes_from_a_borrower(void **state)
 	weir_replay_close(&world.replay);
 }
 
+/* Quota 2 3/4: three slots are no borrowing, four are. */
+static void a_prefetch_leaves_fractions_alone(void **state)
+{
+	one_class world;
+	weir_policy *policy;
+
+	(void)state;
+	policy = open_one_class(&world, "lfu", SETS * 2 + 3);
+	for (uint32_t set = 1; set < SETS; set++)
+		for (uint32_t member = 0; member < 3; member++)
+			demand(&world, chunk_of(set, member));
+	demand(&world, chunk_of(0, 0));
+	demand(&world, chunk_of(0, 1));
+	policy->sets[0].chunks_count -= 8; /* quota 1 3/8, held 2 */
+	policy->sets[1].chunks_count += 8;
+	assert_int_equal(weir_policy_victim(policy, chunk_of(1, 9), WEIR_FOR_PREFETCH), WEIR_NONE);
+	policy->sets[0].chunks_count -= 6; /* quota 11/32, held 2 */
+	policy->sets[1].chunks_count += 6;
+	assert_int_equal(victim_chunk(policy, chunk_of(1, 9), WEIR_FOR_PREFETCH), chunk_of(0, 0));
+	weir_replay_close(&world.replay);
+}
+
 static void a_fresh_prefetch_is_spared_until_it_is_stale(void **state)
 {
 	one_class world;
@@ -560,6 +582,7 @@ int main(void)
 		cmocka_unit_test(a_prefetch_takes_only_what_is_counted_less),
 		cmocka_unit_test(a_prefetch_under_lru_waits_for_a_chunk_unused_for_two_ticks),
 		cmocka_unit_test(a_prefetch_takes_from_a_borrower),
+		cmocka_unit_test(a_prefetch_leaves_fractions_alone),
 		cmocka_unit_test(a_fresh_prefetch_is_spared_until_it_is_stale),
 		cmocka_unit_test(a_used_prefetch_is_like_any_other),
 		cmocka_unit_test(one_demand_does_not_evict_its_own_hits),

@@ -292,7 +292,7 @@ static void a_position_says_where_the_bytes_lie(void **state)
 		const unsigned char *data;
 		const void *start;
 
-		weir_lease_place(leases[i], &position[i]);
+		weir_lease_get_position(leases[i], &position[i]);
 		assert_int_equal(weir_lease_wait(leases[i], &start, NULL), 0);
 		data = position[i].base;
 		assert_ptr_equal(data + position[i].index * position[i].stride_bytes + position[i].shift_bytes, start);

@@ -367,6 +367,9 @@ static void prefetches_fill_the_queue_and_no_more(void **state)
 	(void)state;
 	assert_int_equal(weir_store_prefetch(store, ids, 6), 6);
 	assert_int_equal(fake.count, QUEUE_DEPTH);
+	assert_int_equal(weir_store_prefetch(store, ids, 6), 6);
+	assert_int_equal(weir_store_poll(store), 0);
+	assert_int_equal(fake.count, QUEUE_DEPTH);
 	assert_int_equal(weir_store_acquire(store, ids + 20, 2, leases, NULL), 2); /* demanded reads do not wait for them */
 	assert_int_equal(fake.count, QUEUE_DEPTH + 2);
 	assert_int_equal(weir_store_acquire(store, ids + 5, 1, leases + 2, NULL), 1); /* nor does a prefetch once demanded */
