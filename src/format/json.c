@@ -18,17 +18,18 @@ static size_t count_values(const char *text, size_t bytes)
 	return count;
 }
 
+/* Of an allocation that failed jansson says nothing at all; of each mistake in the text it says what it is. */
 static int fail_parse(const json_error_t *problem, const char *path, uint64_t offset, weir_error *error)
 {
-	int code = json_error_code(problem) == json_error_out_of_memory ? WEIR_ENOMEM : WEIR_EFORMAT;
-
-	return weir_fail(error, code, path, offset + (uint64_t)(problem->position > 0 ? problem->position : 0), 0,
+	if (!problem->text[0])
+		return weir_fail(error, WEIR_ENOMEM, path, WEIR_ERROR_NO_OFFSET, 0, "no memory to parse the header");
+	return weir_fail(error, WEIR_EFORMAT, path, offset + (uint64_t)(problem->position > 0 ? problem->position : 0), 0,
 			 "the header is not valid JSON: %s", problem->text);
 }
 
 int weir_json_parse(const char *text, size_t bytes, const char *path, uint64_t offset, json_t **object, weir_error *error)
 {
-	json_error_t problem;
+	json_error_t problem = {.text = ""};
 
 	*object = NULL;
 	if (!bytes || text[0] != '{')

@@ -3,6 +3,9 @@
  *
  * Refused: duplicate keys, text that is not valid UTF-8, anything after the value, more values than a header can need (which
  * bounds the memory that a small text can claim).  The caller owns the result (json_decref).  One thread per value.
+ *
+ * When memory runs out while it reads, jansson (2.14) may say that the text is not valid, or drop characters of a long text:
+ * the readers' own rules (lengths against shapes, the map against its shards) then refuse what no longer fits together.
  */
 #ifndef WEIR_FORMAT_JSON_H
 #define WEIR_FORMAT_JSON_H

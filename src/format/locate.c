@@ -186,7 +186,12 @@ int weir_locate(const char *path, char **found, weir_kind *kind, weir_error *err
 	int code;
 
 	*found = NULL;
-	if (!stat(path, &status) && S_ISDIR(status.st_mode))
+	if (stat(path, &status)) {
+		int sys_errno = errno;
+
+		return weir_fail(error, weir_code_of_errno(sys_errno), path, WEIR_ERROR_NO_OFFSET, sys_errno, "cannot open");
+	}
+	if (S_ISDIR(status.st_mode))
 		return locate_in(path, found, kind, error);
 	code = kind_of_file(path, kind, error);
 	if (code)
