@@ -11,7 +11,7 @@ import harness as h
 
 FIELDS = ["format", "version", "architecture", "files", "tensors", "tensor_bytes", "metadata", "aligned"]
 TENSOR_FIELDS = ["name", "dtype", "shape", "file", "offset", "bytes"]
-RAW = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xef\xbf\xbd")  # the last: what the harness makes of bytes that are not UTF-8
+RAW = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xef\xbf\xbd")  # last: how the harness shows stray bytes
 HOSTILE = [b"\x1b]0;owned\x07", b"a\nb\rc", b"\x7f\x08", "\u009b2J\u0085".encode(), b"\x9b\xff\xfe", "слой.模型".encode()]
 UINT32, STRING, ARRAY, F32 = 4, 8, 9, 0
 
