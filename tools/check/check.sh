@@ -30,7 +30,7 @@ prepare() {
 		cmake --build "$folder" -j "$jobs" >>"$log" 2>&1; then
 		return 0
 	fi
-	grep -E -B 2 -A 6 'error|Error' "$log" | head -n 80
+	grep -E -B 4 -A 6 'error:|CMake Error|undefined reference|multiple definition|warnings generated' "$log" | head -n 80
 	printf '%s: not built, the log is %s\n' "$folder" "$log"
 	failures=$((failures + 1))
 	return 1
