@@ -13,7 +13,7 @@
  * As soon as a layer's ids are known all of its parts are asked for.  For a prompt, whose tokens want nearly every expert of
  * every layer, the next layer's experts are asked for as well while this layer's are worked on.
  *
- * With one token each pick points straight at the token's row and result; quantize and gather exist for batches only.
+ * This is for batches; decode.c does one token.
  *
  * Threads: picks work on thread 0 of the graph and may sleep; quantize and gather share the work among all.
  */
@@ -21,51 +21,11 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "ggml/experts.h"
+#include "ggml/decode.h"
+#include "ggml/experts_types.h"
 
 #define AHEAD_PAIRS_PER_EXPERT 4 /* ask for a whole layer ahead when each expert is wanted so often on average */
 #define ACQUIRE_AT_ONCE 64
-#define NO_EXPERT UINT32_MAX
-
-typedef struct pair {
-	int32_t slot, token; /* position in ids: slot of top-k, token */
-} pair;
-
-/* What the router picked, sorted by expert: the pairs of expert e are pairs[start[e] .. start[e] + count[e]). */
-typedef struct route {
-	const struct ggml_tensor *ids;
-	uint32_t *count, *start, *active;
-	uint32_t active_count;
-	pair *pairs;
-} route;
-
-struct weir_expert_op {
-	weir_experts *experts;
-	weir_weight *weight;
-	struct ggml_tensor *node; /* the engine's */
-	uint32_t index;		  /* in steps->experts */
-	struct ggml_tensor quantize, pick, gather, multiply, matrix, rows, ids;
-	weir_lease **leases; /* by expert; NULL when not held */
-	uint32_t leases_capacity;
-	uint32_t *todo;
-	uint32_t todo_count;
-	bool begun, acquired_all;
-	uint32_t current;   /* expert that the next multiply works on */
-	uint32_t scattered; /* expert whose results still lie in the result buffer */
-};
-
-struct weir_experts {
-	weir_session *session;
-	weir_steps *steps;
-	route route;
-	char *quantized, *gathered, *result;
-	int32_t *zero_ids;
-	weir_lease **wait_leases;
-	uint32_t *wait_experts;
-	const struct ggml_tensor *quantized_source; /* while a list is built */
-	enum ggml_type quantized_type;
-	uint32_t held;
-};
 
 /* --- opening ---------------------------------------------------------------------------------------------------------- */
 
@@ -193,6 +153,7 @@ void weir_experts_free_op(weir_expert_op *op)
 {
 	if (!op)
 		return;
+	weir_decode_free(op);
 	free(op->leases);
 	free(op->todo);
 	free(op);
@@ -246,7 +207,7 @@ static int build_route(route *r, const struct ggml_tensor *ids, uint32_t experts
 
 /* --- leases ------------------------------------------------------------------------------------------------------------ */
 
-static void release(weir_expert_op *op, uint32_t expert)
+void weir_experts_release(weir_expert_op *op, uint32_t expert)
 {
 	if (!op->leases[expert])
 		return;
@@ -255,12 +216,12 @@ static void release(weir_expert_op *op, uint32_t expert)
 	op->experts->held--;
 }
 
-static void release_all(weir_expert_op *op)
+void weir_experts_release_all(weir_expert_op *op)
 {
 	uint32_t experts = (uint32_t)op->weight->tensor->ne[2];
 
 	for (uint32_t e = 0; e < experts; e++)
-		release(op, e);
+		weir_experts_release(op, e);
 	op->acquired_all = false;
 }
 
@@ -339,7 +300,7 @@ static int acquire_onward(weir_expert_op *op, weir_error *error)
 static void release_onward(weir_expert_op *op)
 {
 	for (uint32_t i = op->index + 1; i < op->experts->steps->experts_count; i++)
-		release_all(op->experts->steps->experts[i]);
+		weir_experts_release_all(op->experts->steps->experts[i]);
 }
 
 /* A layer was asked for as a whole; now its ids are known. */
@@ -353,14 +314,14 @@ static void drop_unwanted(weir_expert_op *op)
 
 		for (uint32_t e = 0; e < (uint32_t)other->weight->tensor->ne[2]; e++)
 			if (!r->count[e])
-				release(other, e);
+				weir_experts_release(other, e);
 		other->acquired_all = false;
 	}
 }
 
 /* --- picking ----------------------------------------------------------------------------------------------------------- */
 
-static int begin_op(weir_expert_op *op, weir_error *error)
+int weir_experts_begin_op(weir_expert_op *op, weir_error *error)
 {
 	weir_experts *experts = op->experts;
 	const struct ggml_tensor *ids = op->node->src[2];
@@ -392,7 +353,44 @@ static uint32_t collect_held(weir_expert_op *op)
 	return count;
 }
 
-static int next_expert(weir_expert_op *op, uint32_t *expert, weir_error *error)
+/* With very few slots, the one that could be freed may hold another chunk of the same list, which acquiring them together
+ * keeps: ask for any single one. */
+static void acquire_any(weir_expert_op *op)
+{
+	for (uint32_t i = 0; i < op->todo_count && !op->experts->held; i++)
+		acquire_list(op, &op->todo[i], 1, NULL);
+	op->acquired_all = false;
+}
+
+/* When nothing of this op can be had: lets go of what was asked for ahead, and waits until some read has ended, since all
+ * slots may be filling with chunks that are no longer wanted. */
+static int wait_for_slot(weir_expert_op *op, uint32_t *held, weir_error *error)
+{
+	int result;
+
+	release_onward(op);
+	for (;;) {
+		result = acquire_onward(op, error);
+		if (!result && !collect_held(op))
+			acquire_any(op);
+		*held = collect_held(op);
+		if (result || *held)
+			return result;
+		if (weir_store_wait_read(op->experts->session->store))
+			return weir_fail(error, WEIR_EBUSY, NULL, WEIR_ERROR_NO_OFFSET, 0, "%s: no slot can be had for an expert",
+					 op->weight->tensor->name);
+	}
+}
+
+static bool any_ready(const weir_experts *experts, uint32_t held)
+{
+	for (uint32_t i = 0; i < held; i++)
+		if (weir_lease_ready(experts->wait_leases[i]))
+			return true;
+	return false;
+}
+
+int weir_experts_next(weir_expert_op *op, uint32_t *expert, bool wait, weir_error *error)
 {
 	weir_experts *experts = op->experts;
 	uint32_t held, index, at;
@@ -401,18 +399,15 @@ static int next_expert(weir_expert_op *op, uint32_t *expert, weir_error *error)
 	if (result)
 		return result;
 	held = collect_held(op);
-	if (!held)
-		release_onward(op);
-	while (!held) { /* every slot is being read into, for chunks that are no longer wanted: one of them will be free soon */
-		result = acquire_onward(op, error);
-		if (result)
-			return result;
-		held = collect_held(op);
-		if (!held && weir_store_wait_read(experts->session->store))
-			return weir_fail(error, WEIR_EBUSY, NULL, WEIR_ERROR_NO_OFFSET, 0,
-					 "%s: no slot can be had for an expert", op->weight->tensor->name);
+	if (!wait) {
+		weir_store_poll(experts->session->store);
+		if (!any_ready(experts, held))
+			return WEIR_EBUSY;
 	}
-	result = weir_store_wait_any(experts->session->store, experts->wait_leases, held, &index, error);
+	if (!held)
+		result = wait_for_slot(op, &held, error);
+	if (!result)
+		result = weir_store_wait_any(experts->session->store, experts->wait_leases, held, &index, error);
 	if (result)
 		return result;
 	at = experts->wait_experts[index];
@@ -448,7 +443,7 @@ static const char *activation_row(const weir_expert_op *op, const pair *p)
 {
 	const struct ggml_tensor *source = op->node->src[1];
 
-	if (is_batch(op) && source->type != op->rows.type)
+	if (source->type != op->rows.type)
 		return op->experts->quantized + row_index(op, p) * op->rows.nb[1];
 	return (const char *)source->data + (size_t)(p->slot % source->ne[1]) * source->nb[1] +
 	       (size_t)p->token * source->nb[2];
@@ -473,10 +468,10 @@ static int pick(weir_expert_op *op, weir_error *error)
 {
 	const void *data;
 	uint32_t expert = NO_EXPERT;
-	int result = op->begun ? 0 : begin_op(op, error);
+	int result = op->begun ? 0 : weir_experts_begin_op(op, error);
 
 	if (op->current != NO_EXPERT)
-		release(op, op->current);
+		weir_experts_release(op, op->current);
 	op->scattered = op->current;
 	op->current = NO_EXPERT;
 	if (result)
@@ -485,7 +480,7 @@ static int pick(weir_expert_op *op, weir_error *error)
 		resize(&op->multiply, 0);
 		return 0;
 	}
-	result = next_expert(op, &expert, error);
+	result = weir_experts_next(op, &expert, true, error);
 	if (result)
 		return result;
 	op->current = expert;
@@ -556,7 +551,7 @@ static void shape_operation(weir_expert_op *op)
 	op->matrix.ne[2] = 1;
 	op->matrix.nb[3] = op->matrix.nb[2];
 	op->rows = *source;
-	op->rows.type = is_batch(op) ? dot_type : source->type;
+	op->rows.type = dot_type;
 	op->rows.view_src = NULL;
 	op->rows.ne[1] = 1;
 	op->rows.ne[3] = 1;
@@ -603,7 +598,7 @@ static int append_rounds(weir_steps *steps, weir_expert_op *op)
 		rounds = op->weight->tensor->ne[2];
 	for (int64_t i = 0; i <= rounds && !result; i++) {
 		result = weir_steps_add(steps, &op->pick);
-		if (!result && is_batch(op))
+		if (!result)
 			result = weir_steps_add(steps, &op->gather);
 		if (!result && i < rounds)
 			result = weir_steps_add(steps, &op->multiply);
@@ -615,7 +610,7 @@ static int append_quantize(weir_experts *experts, weir_steps *steps, weir_expert
 {
 	const struct ggml_tensor *source = op->node->src[1];
 
-	if (!is_batch(op) || source->type == op->rows.type)
+	if (source->type == op->rows.type)
 		return 0;
 	if (experts->quantized_source == source && experts->quantized_type == op->rows.type)
 		return 0; /* gate and up work on the same activations */
@@ -644,6 +639,8 @@ int weir_experts_append(weir_experts *experts, weir_steps *steps, struct ggml_te
 	result = prepare_lists(op);
 	if (result)
 		return result;
+	if (!is_batch(op))
+		return weir_decode_append(steps, op);
 	shape_operation(op);
 	weir_step_node(&op->pick, run_pick, op);
 	weir_step_node(&op->gather, run_gather, op);
@@ -657,6 +654,7 @@ void weir_experts_begin_graph(weir_experts *experts)
 		return;
 	experts->route.ids = NULL;
 	experts->quantized_source = NULL;
+	experts->decoded = NULL;
 }
 
 void weir_experts_end_graph(weir_experts *experts)
@@ -664,6 +662,6 @@ void weir_experts_end_graph(weir_experts *experts)
 	if (!experts || !experts->steps)
 		return;
 	for (uint32_t i = 0; i < experts->steps->experts_count && experts->held; i++)
-		release_all(experts->steps->experts[i]);
+		weir_experts_release_all(experts->steps->experts[i]);
 	weir_store_tick(experts->session->store);
 }

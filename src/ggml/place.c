@@ -7,16 +7,14 @@
  *   file:    ..[norm][attn_q][attn_k]......[experts]........[norm]..
  *   memory:    [norm][attn_q][attn_k]                       [norm]        each run starts at the same offset within a page
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
 #include "base/fail.h"
 #include "ggml/experts.h"
 #include "ggml/ring.h"
 #include "ggml/rows.h"
 #include "ggml/session.h"
+#include "os/memory.h"
 
 #define PAGE_BYTES 4096u
 #define RUN_GAP_BYTES 4096u /* reading through a gap this small is cheaper than a second run */
@@ -211,13 +209,8 @@ static int load_resident(weir_session *session, weir_weight **weights, run *runs
 		return 0;
 	qsort(weights, count, sizeof *weights, by_place_in_file);
 	runs_count = make_runs(weights, count, runs, &session->resident_bytes);
-	session->resident = mmap(NULL, session->resident_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (session->resident == MAP_FAILED) {
-		session->resident = NULL;
-		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, errno, "no memory for %llu bytes of weights",
-				 (unsigned long long)session->resident_bytes);
-	}
-	madvise(session->resident, session->resident_bytes, MADV_HUGEPAGE);
+	if (weir_memory_map(session->resident_bytes, true, &session->resident, error))
+		return WEIR_ENOMEM;
 	point_weights(session, weights, count, runs);
 	return read_runs(session, runs, runs_count, error);
 }

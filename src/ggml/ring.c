@@ -12,10 +12,7 @@
  * A use that was not foreseen (another graph, the first token) drains the ring and begins again at that weight: slower, never
  * wrong.  Owned by the session, used by the thread that computes.
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
 #include "base/fail.h"
 #include "ggml/reads.h"
@@ -58,13 +55,11 @@ int weir_ring_open(weir_session *session, uint64_t bytes, weir_ring **ring, weir
 	self->in_use = self->last_placed = WEIR_NO_WEIGHT;
 	self->entries_max = (uint32_t)(bytes / WEIR_SMALL_BYTES) + 2;
 	self->entries = calloc(self->entries_max, sizeof *self->entries);
-	self->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (!self->entries || self->base == MAP_FAILED) {
+	if (!self->entries || weir_memory_map(bytes, true, (void **)&self->base, NULL)) {
 		free(self->entries);
 		free(self);
-		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, errno, "no memory for the ring");
+		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for the ring");
 	}
-	madvise(self->base, bytes, MADV_HUGEPAGE);
 	weir_io_add_buffer(session->io, self->base, bytes);
 	*ring = self;
 	return 0;
@@ -75,7 +70,7 @@ void weir_ring_close(weir_ring *ring)
 	if (!ring)
 		return;
 	weir_reads_drain(ring->session);
-	munmap(ring->base, ring->capacity);
+	weir_memory_unmap(ring->base, ring->capacity);
 	free(ring->entries);
 	free(ring);
 }

@@ -4,14 +4,13 @@
  * Each row is read with its aligned surroundings into a stride of its own; then the rows are moved together, in place, since
  * a row's final place never lies behind where it was read.  Owned by the session, used by the thread that computes.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/fail.h"
 #include "ggml/reads.h"
 #include "ggml/rows.h"
+#include "os/memory.h"
 
 #define ALIGNMENT_MAX_BYTES 4096u
 
@@ -68,11 +67,9 @@ int weir_rows_open(weir_session *session, weir_rows **rows, weir_error *error)
 	self->found = calloc(self->rows_max, sizeof *self->found);
 	self->ids = calloc(self->rows_max, sizeof *self->ids);
 	self->buffer_bytes = self->rows_max * weir_reads_room(session, longest);
-	self->buffer = mmap(NULL, self->buffer_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (self->buffer == MAP_FAILED)
-		self->buffer = NULL;
-	if (!self->reads || !self->found || !self->ids || !self->buffer)
-		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, errno, "no memory for rows");
+	if (!self->reads || !self->found || !self->ids ||
+	    weir_memory_map(self->buffer_bytes, true, (void **)&self->buffer, NULL))
+		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for rows");
 	for (uint32_t i = 0; i < self->rows_max; i++)
 		self->ids[i] = (int32_t)i;
 	return 0;
@@ -83,7 +80,7 @@ void weir_rows_close(weir_rows *rows)
 	if (!rows)
 		return;
 	if (rows->buffer)
-		munmap(rows->buffer, rows->buffer_bytes);
+		weir_memory_unmap(rows->buffer, rows->buffer_bytes);
 	free(rows->reads);
 	free(rows->found);
 	free(rows->ids);

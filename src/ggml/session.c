@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/fail.h"
@@ -16,6 +15,7 @@
 #include "ggml/ring.h"
 #include "ggml/rows.h"
 #include "ggml/session.h"
+#include "os/memory.h"
 #include "os/process.h"
 
 #define MARGIN_BYTES (14u << 20)	/* allocator slack, thread stacks, sampling, io rings */
@@ -243,8 +243,7 @@ void weir_session_free(weir_session *session)
 	weir_ring_close(session->ring);
 	weir_store_close(session->store);
 	weir_io_close(session->io);
-	if (session->resident)
-		munmap(session->resident, session->resident_bytes);
+	weir_memory_unmap(session->resident, session->resident_bytes);
 	for (uint32_t i = 0; i < session->files_count; i++)
 		free(session->files[i].path);
 	free(session->files);

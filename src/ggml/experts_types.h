@@ -1,0 +1,90 @@
+/*
+ * experts_types.h - what experts.c (batches) and decode.c (one token) share.
+ *
+ *   route   what the router picked: for each expert the (slot of top-k, token) pairs that want it.
+ *   op      one mul_mat_id of the engine: its weight, its steps, the leases it holds.
+ *
+ * Invariants: an op holds at most one lease for each expert; held = sum of leases over all ops; leases are held only while
+ * their graph runs.
+ */
+#ifndef WEIR_GGML_EXPERTS_TYPES_H
+#define WEIR_GGML_EXPERTS_TYPES_H
+
+#include "ggml/experts.h"
+
+#define NO_EXPERT UINT32_MAX
+
+/* One token's experts, worked on by all threads: see decode.c. */
+typedef struct weir_decode_job {
+	uint32_t expert;
+	const char *matrix;	/* the expert's rows */
+	const char *activation; /* quantized */
+	float *result;
+	atomic_uint chunks_done;
+} weir_decode_job;
+
+typedef struct weir_decode {
+	struct ggml_tensor node;
+	weir_decode_job *jobs; /* jobs_count = top-k */
+	uint32_t jobs_capacity, jobs_count;
+	uint32_t chunk_rows, chunks; /* of one job */
+	uint32_t quantized_row;	     /* row of activations that was quantized last */
+	atomic_uint published;	     /* jobs that threads may work on: the first so many */
+	atomic_uint ticket;	     /* next chunk over all jobs */
+	atomic_uint sleepers;
+} weir_decode;
+
+typedef struct pair {
+	int32_t slot, token; /* position in ids: slot of top-k, token */
+} pair;
+
+/* What the router picked, sorted by expert: the pairs of expert e are pairs[start[e] .. start[e] + count[e]). */
+typedef struct route {
+	const struct ggml_tensor *ids;
+	uint32_t *count, *start, *active;
+	uint32_t active_count;
+	pair *pairs;
+} route;
+
+struct weir_expert_op {
+	weir_experts *experts;
+	weir_weight *weight;
+	struct ggml_tensor *node; /* the engine's */
+	uint32_t index;		  /* in steps->experts */
+	struct ggml_tensor quantize, pick, gather, multiply, matrix, rows, ids;
+	weir_lease **leases; /* by expert; NULL when not held */
+	uint32_t leases_capacity;
+	uint32_t *todo;
+	uint32_t todo_count;
+	bool begun, acquired_all;
+	uint32_t current;   /* expert that the next multiply works on */
+	uint32_t scattered; /* expert whose results still lie in the result buffer */
+	weir_decode decode; /* instead of the above, when there is one token */
+};
+
+struct weir_experts {
+	weir_session *session;
+	weir_steps *steps;
+	route route;
+	char *quantized, *gathered, *result;
+	int32_t *zero_ids;
+	weir_lease **wait_leases;
+	uint32_t *wait_experts;
+	const struct ggml_tensor *quantized_source; /* while a list is built */
+	enum ggml_type quantized_type;
+	uint32_t held;
+	weir_expert_op *decoded; /* its leases are released when the next one begins */
+};
+
+/* experts.c, for decode.c.  All run on thread 0. */
+
+/* Finds out what the router picked and asks for it. */
+int weir_experts_begin_op(weir_expert_op *op, weir_error *error);
+
+/* Takes the next expert of the op that is in memory off its list.  When none is: waits, or gives WEIR_EBUSY.  WEIR_EBUSY also
+ * when no slot can be had, whatever one waits for. */
+int weir_experts_next(weir_expert_op *op, uint32_t *expert, bool wait, weir_error *error);
+void weir_experts_release(weir_expert_op *op, uint32_t expert);
+void weir_experts_release_all(weir_expert_op *op);
+
+#endif
