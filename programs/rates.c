@@ -23,6 +23,7 @@
 #define ENTRIES_MAX 64
 #define SAMPLE_BYTES ((size_t)4 << 20)
 #define SAMPLE_NS UINT64_C(20000000)
+#define TOKEN_SECONDS_LEAST 0.003 /* what a token takes besides its bytes: graph, threads meeting, sampling; small models */
 #define THREADS_THAT_ADD 8 /* beyond these, more threads hardly read memory faster */
 
 /* ---- what earlier runs have shown ---- */
@@ -182,7 +183,8 @@ double rates_compute(const char *model, uint32_t threads, uint64_t touched_bytes
 
 	if (isfinite(rate) || !touched_bytes)
 		return rate;
-	return memory_rate() * (used < THREADS_THAT_ADD ? used : THREADS_THAT_ADD) / (double)touched_bytes;
+	rate = memory_rate() * (used < THREADS_THAT_ADD ? used : THREADS_THAT_ADD);
+	return 1 / ((double)touched_bytes / rate + TOKEN_SECONDS_LEAST);
 }
 
 /* ---- the drive ---- */
