@@ -54,7 +54,7 @@ typedef struct weir_store_stats {
 	uint64_t hits;		/* ... that were ready */
 	uint64_t joined;	/* ... that were already being read */
 	uint64_t misses;	/* ... that had to be read */
-	uint64_t prefetched;	/* chunks read because of weir_store_prefetch */
+	uint64_t prefetched;	/* chunks read because of weir_store_prefetch and weir_store_expect */
 	uint64_t prefetch_used; /* ... of which were acquired before they were evicted */
 	uint64_t evictions;
 	uint64_t bytes_read;	/* from the drive, alignment included */
@@ -95,6 +95,10 @@ int weir_store_acquire(weir_store *store, const uint32_t *chunks, uint32_t count
  * evicts a pinned chunk and never fails.  Returns how many are now ready or on their way.  They are read while no acquired
  * chunk waits for the drive; weir_store_poll, or any wait, keeps them going. */
 int weir_store_prefetch(weir_store *store, const uint32_t *chunks, uint32_t count);
+
+/* The same for chunks that the next acquires will want with a good chance: takes the slots that those would take, also of
+ * chunks that were used more often. */
+int weir_store_expect(weir_store *store, const uint32_t *chunks, uint32_t count);
 
 /* Waits until the chunk is there and gives its first byte.  The pointer has the alignment of the chunk's file offset modulo
  * the drive's alignment (and modulo 64).  WEIR_EIO with file and offset when the read failed, WEIR_ECHANGED when the file is

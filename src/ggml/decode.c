@@ -11,6 +11,9 @@
  * A row's result is ggml's own vec_dot over the row and the quantized activations, which is what its mul_mat_id does when an
  * expert has one row of activations: the same bits.
  *
+ * The first tickets of a layer's first operation are the guess at the next layer's experts (lookahead.c): work to do while the
+ * reads of this layer are on their way.
+ *
  * Leases are held until the next operation begins, when all threads have left this one; with fewer slots than experts to a
  * token, those of finished jobs are released earlier.
  */
@@ -20,7 +23,7 @@
 
 #include "base/fail.h"
 #include "ggml/decode.h"
-#include "ggml/experts_types.h"
+#include "ggml/lookahead.h"
 #include "os/futex.h"
 
 #define CHUNK_BYTES (96u << 10) /* about ten microseconds of work: little to wait for at the end, little to pay for a ticket */
@@ -117,8 +120,10 @@ static void begin(weir_expert_op *op)
 {
 	weir_error error;
 
-	if (op->experts->decoded)
+	if (op->experts->decoded) {
 		weir_experts_release_all(op->experts->decoded);
+		weir_lookahead_submit(op->experts->decoded); /* if another thread ended it last */
+	}
 	op->experts->decoded = op;
 	if (op->experts->session->failed) {
 		publish(&op->decode, PUBLISHED_FAILED);
@@ -179,8 +184,16 @@ static void run_decode(struct ggml_tensor *node, int thread, int threads, void *
 	if (thread == 0)
 		begin(op);
 	for (;;) {
-		uint32_t ticket = atomic_fetch_add(&decode->ticket, 1), job = ticket / decode->chunks;
+		uint32_t ticket = atomic_fetch_add(&decode->ticket, 1), job;
 
+		if (ticket < op->lookahead.chunks) {
+			weir_lookahead_work(op, ticket);
+			continue;
+		}
+		ticket -= op->lookahead.chunks;
+		job = ticket / decode->chunks;
+		if (thread == 0)
+			weir_lookahead_submit(op);
 		if (job >= decode->jobs_count) {
 			/* The last jobs may be in others' hands, who wait for thread 0 to publish them. */
 			if (thread == 0)

@@ -22,7 +22,8 @@
 
 #include "base/fail.h"
 #include "ggml/decode.h"
-#include "ggml/experts_types.h"
+#include "ggml/lookahead.h"
+#include "os/memory.h"
 
 #define AHEAD_PAIRS_PER_EXPERT 4 /* ask for a whole layer ahead when each expert is wanted so often on average */
 #define ACQUIRE_AT_ONCE 64
@@ -45,10 +46,11 @@ static int alloc_scratch(weir_experts *experts, const weir_scratch_sizes *scratc
 	experts->route.count = calloc(scratch->experts + 1, sizeof *experts->route.count);
 	experts->route.start = calloc(scratch->experts + 1, sizeof *experts->route.start);
 	experts->route.active = calloc(scratch->experts + 1, sizeof *experts->route.active);
+	experts->logits = calloc(scratch->experts + 1, sizeof *experts->logits);
 	experts->wait_leases = calloc(scratch->experts + 1, sizeof *experts->wait_leases);
 	experts->wait_experts = calloc(scratch->experts + 1, sizeof *experts->wait_experts);
 	if (!experts->quantized || !experts->gathered || !experts->result || !experts->zero_ids || !experts->route.pairs ||
-	    !experts->route.count || !experts->route.start || !experts->route.active || !experts->wait_leases ||
+	    !experts->route.count || !experts->route.start || !experts->route.active || !experts->logits || !experts->wait_leases ||
 	    !experts->wait_experts)
 		return WEIR_ENOMEM;
 	return 0;
@@ -127,6 +129,7 @@ int weir_experts_open(weir_session *session, weir_error *error)
 	if (!session->experts)
 		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for experts");
 	session->experts->session = session;
+	session->experts->judge.allowed = session->experts->judge.guessing = session->options.lookahead;
 	if (alloc_scratch(session->experts, &session->scratch))
 		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for experts");
 	return open_store(session, chunks, chunks + 1, error);
@@ -144,6 +147,7 @@ void weir_experts_close(weir_experts *experts)
 	free(experts->route.count);
 	free(experts->route.start);
 	free(experts->route.active);
+	free(experts->logits);
 	free(experts->wait_leases);
 	free(experts->wait_experts);
 	free(experts);
@@ -639,6 +643,12 @@ int weir_experts_append(weir_experts *experts, weir_steps *steps, struct ggml_te
 	result = prepare_lists(op);
 	if (result)
 		return result;
+	op->lookahead.chunks = 0;
+	if (!experts->layer_first || experts->layer_first->node->src[2] != node->src[2]) {
+		if (experts->layer_first)
+			weir_lookahead_link(experts->layer_first, op);
+		experts->layer_first = op;
+	}
 	if (!is_batch(op))
 		return weir_decode_append(steps, op);
 	shape_operation(op);
@@ -655,6 +665,8 @@ void weir_experts_begin_graph(weir_experts *experts)
 	experts->route.ids = NULL;
 	experts->quantized_source = NULL;
 	experts->decoded = NULL;
+	experts->layer_first = NULL;
+	experts->token_began_ns = weir_clock_ns();
 }
 
 void weir_experts_end_graph(weir_experts *experts)
@@ -664,4 +676,6 @@ void weir_experts_end_graph(weir_experts *experts)
 	for (uint32_t i = 0; i < experts->steps->experts_count && experts->held; i++)
 		weir_experts_release_all(experts->steps->experts[i]);
 	weir_store_tick(experts->session->store);
+	if (experts->steps->experts_count && !is_batch(experts->steps->experts[0]))
+		weir_lookahead_judge(&experts->judge, weir_clock_ns() - experts->token_began_ns);
 }

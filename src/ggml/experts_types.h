@@ -34,6 +34,22 @@ typedef struct weir_decode {
 	atomic_uint sleepers;
 } weir_decode;
 
+/* A guess at the next layer's experts, worked out beside this op's jobs: see lookahead.c. */
+typedef struct weir_lookahead {
+	weir_expert_op *target; /* first op of the next layer */
+	const weir_weight *router;
+	uint32_t chunk_rows, chunks; /* chunks 0: no guess */
+	atomic_uint chunks_done;
+	bool submitted;
+} weir_lookahead;
+
+/* window_ns[0] with guessing, [1] without, over the trial's windows; window == number of windows: the trial is over. */
+typedef struct weir_lookahead_judge_state {
+	bool allowed, guessing;
+	uint32_t window, passed_tokens;
+	uint64_t passed_ns, window_ns[2];
+} weir_lookahead_judge_state;
+
 typedef struct pair {
 	int32_t slot, token; /* position in ids: slot of top-k, token */
 } pair;
@@ -60,6 +76,7 @@ struct weir_expert_op {
 	uint32_t current;   /* expert that the next multiply works on */
 	uint32_t scattered; /* expert whose results still lie in the result buffer */
 	weir_decode decode; /* instead of the above, when there is one token */
+	weir_lookahead lookahead;
 };
 
 struct weir_experts {
@@ -73,6 +90,10 @@ struct weir_experts {
 	const struct ggml_tensor *quantized_source; /* while a list is built */
 	enum ggml_type quantized_type;
 	uint32_t held;
+	weir_expert_op *layer_first; /* first op of the layer that is being built */
+	float *logits;		     /* of a guess */
+	weir_lookahead_judge_state judge;
+	uint64_t token_began_ns;
 	weir_expert_op *decoded; /* its leases are released when the next one begins */
 };
 

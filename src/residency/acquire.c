@@ -161,7 +161,7 @@ static bool may_prefetch(const weir_store_class *owner)
 	return owner->prefetching < (owner->slots_count > 1 ? owner->slots_count / 2 : 1);
 }
 
-static bool prefetch_one(weir_store *store, uint32_t chunk)
+static bool prefetch_one(weir_store *store, uint32_t chunk, weir_policy_purpose purpose)
 {
 	uint32_t slot;
 
@@ -169,15 +169,15 @@ static bool prefetch_one(weir_store *store, uint32_t chunk)
 		return true;
 	if (!may_prefetch(&store->classes[store->chunks[chunk].class_index]))
 		return false;
-	slot = weir_slot_take(store, chunk, WEIR_FOR_PREFETCH);
+	slot = weir_slot_take(store, chunk, purpose);
 	if (slot == WEIR_NONE)
 		return false;
-	weir_slot_place(store, slot, chunk, WEIR_FOR_PREFETCH);
+	weir_slot_place(store, slot, chunk, purpose);
 	store->stats.prefetched++;
 	return true;
 }
 
-int weir_store_prefetch(weir_store *store, const uint32_t *chunks, uint32_t count)
+static int prefetch(weir_store *store, const uint32_t *chunks, uint32_t count, weir_policy_purpose purpose)
 {
 	int there = 0;
 
@@ -186,8 +186,18 @@ int weir_store_prefetch(weir_store *store, const uint32_t *chunks, uint32_t coun
 	pthread_mutex_lock(&store->mutex);
 	for (uint32_t i = 0; i < count; i++)
 		if (chunks[i] < store->chunks_count)
-			there += prefetch_one(store, chunks[i]);
+			there += prefetch_one(store, chunks[i], purpose);
 	weir_reads_start_prefetches(store);
 	pthread_mutex_unlock(&store->mutex);
 	return there;
+}
+
+int weir_store_prefetch(weir_store *store, const uint32_t *chunks, uint32_t count)
+{
+	return prefetch(store, chunks, count, WEIR_FOR_PREFETCH);
+}
+
+int weir_store_expect(weir_store *store, const uint32_t *chunks, uint32_t count)
+{
+	return prefetch(store, chunks, count, WEIR_FOR_EXPECTED);
 }

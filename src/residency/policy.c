@@ -119,7 +119,7 @@ void weir_policy_insert(weir_policy *policy, uint32_t chunk, uint32_t slot, weir
 	assert(entry->chunk == WEIR_NONE && policy->chunks[chunk].slot == WEIR_NONE);
 	entry->chunk = chunk;
 	entry->evictable = false;
-	entry->unused = purpose == WEIR_FOR_PREFETCH;
+	entry->unused = purpose != WEIR_FOR_DEMAND;
 	entry->prefetch_tick = policy->tick;
 	policy->chunks[chunk].slot = slot;
 	set->resident++;
@@ -213,7 +213,7 @@ static uint32_t borrower(const weir_policy *policy, uint32_t own)
 	return fullest;
 }
 
-static uint32_t victim_for_prefetch(const weir_policy *policy, uint32_t chunk)
+static uint32_t victim_for_hint(const weir_policy *policy, uint32_t chunk, weir_policy_purpose purpose)
 {
 	uint32_t own = policy->chunks[chunk].set;
 	uint32_t other = borrower(policy, own);
@@ -222,13 +222,15 @@ static uint32_t victim_for_prefetch(const weir_policy *policy, uint32_t chunk)
 	if (slot != WEIR_NONE)
 		return slot;
 	slot = policy->methods->pick(policy, own, true);
-	return slot != WEIR_NONE && policy->methods->less_wanted(policy, slot, chunk) ? slot : WEIR_NONE;
+	if (slot == WEIR_NONE || purpose == WEIR_FOR_EXPECTED)
+		return slot;
+	return policy->methods->less_wanted(policy, slot, chunk) ? slot : WEIR_NONE;
 }
 
 uint32_t weir_policy_victim(const weir_policy *policy, uint32_t chunk, weir_policy_purpose purpose)
 {
-	if (purpose == WEIR_FOR_PREFETCH)
-		return victim_for_prefetch(policy, chunk);
+	if (purpose != WEIR_FOR_DEMAND)
+		return victim_for_hint(policy, chunk, purpose);
 	return victim_for_demand(policy, policy->chunks[chunk].set);
 }
 

@@ -40,7 +40,9 @@
 
 typedef struct weir_policy weir_policy;
 
-typedef enum weir_policy_purpose { WEIR_FOR_DEMAND, WEIR_FOR_PREFETCH } weir_policy_purpose;
+/* A prefetch is a vague hint: it displaces only what is less wanted.  An expectation is a good guess at the next demand: it may
+ * displace what that demand would, which counts alone would keep. */
+typedef enum weir_policy_purpose { WEIR_FOR_DEMAND, WEIR_FOR_PREFETCH, WEIR_FOR_EXPECTED } weir_policy_purpose;
 
 /* What differs between policies. */
 typedef struct weir_policy_methods {

@@ -143,7 +143,7 @@ void weir_slot_place(weir_store *store, uint32_t slot, uint32_t chunk, weir_poli
 	assert(state_of(entry) == WEIR_SLOT_FREE && store->chunks[chunk].slot == WEIR_NONE);
 	entry->chunk = chunk;
 	entry->generation++;
-	entry->prefetched = purpose == WEIR_FOR_PREFETCH;
+	entry->prefetched = purpose != WEIR_FOR_DEMAND;
 	store->chunks[chunk].slot = slot;
 	weir_policy_insert(&store->policy, chunk, slot, purpose);
 	set_state(store, entry, WEIR_SLOT_LOADING);
