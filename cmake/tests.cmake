@@ -96,7 +96,7 @@ if(TARGET weir_program)
     string(REPLACE test_ program_ name ${name})
     add_test(NAME ${name} COMMAND ${WEIR_TEST_PYTHON} ${source} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
     set_tests_properties(${name} PROPERTIES
-      TIMEOUT 600 LABELS program SKIP_RETURN_CODE 77 ENVIRONMENT "${WEIR_TEST_ENVIRONMENT}")
+      TIMEOUT 900 PROCESSORS 2 LABELS program SKIP_RETURN_CODE 77 ENVIRONMENT "${WEIR_TEST_ENVIRONMENT}")
   endforeach()
 endif()
 
