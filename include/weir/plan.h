@@ -40,6 +40,7 @@ typedef struct weir_plan_facts {
 	uint64_t rows_per_token_bytes;
 	uint64_t rows_least_bytes; /* buffer for the rows of one batch */
 	uint64_t ring_least_bytes; /* least ring when dense weights stream; 0: twice the largest */
+	uint64_t ring_wanted_bytes; /* ring that keeps the drive busy, where the budget allows it; 0: the least */
 	uint32_t classes_count;
 	weir_plan_class classes[WEIR_PLAN_CLASSES_MAX];
 	double hit_rate_hint; /* measured or expected hit rate at this budget, or < 0: estimate it */

@@ -23,6 +23,7 @@
 #define MARGIN_MAX_BYTES (48u << 20)	/* ... does not depend on the budget asked for */
 #define SLOT_ALIGNMENT_BYTES 4096
 #define PARTS_OF_A_LAYER 3		/* gate, up, down: asked for together */
+#define RING_AHEAD_BYTES (64u << 20) /* two full queues of reads beyond the weight in use and the next */
 #define HEADER_READAHEAD_BYTES (16u << 20)
 
 static uint64_t slot_bytes_of(const weir_weight *weight)
@@ -139,6 +140,8 @@ int weir_session_facts(weir_session *session, weir_plan_facts *facts, weir_error
 	facts->compute_bytes += session->work_bytes + weir_experts_scratch_bytes(&session->scratch);
 	facts->rows_least_bytes = weir_rows_bytes(session);
 	facts->ring_least_bytes = weir_ring_least_bytes(facts->dense_largest_bytes);
+	if (facts->ring_least_bytes)
+		facts->ring_wanted_bytes = facts->ring_least_bytes + RING_AHEAD_BYTES;
 	result = weir_process_memory_read(&memory, error);
 	if (result)
 		return result;

@@ -199,9 +199,11 @@ static void divide_slots(const weir_plan_facts *facts, uint64_t share, weir_plan
 static uint64_t divide_dense(const weir_plan_facts *facts, const struct demand *demand, uint64_t spare, weir_plan *plan)
 {
 	uint64_t more = smaller(spare, facts->dense_stream_bytes - demand->ring_least);
+	uint64_t wanted = facts->ring_wanted_bytes > demand->ring_least ? facts->ring_wanted_bytes - demand->ring_least : 0;
+	uint64_t ahead = smaller(more, wanted);
 
-	plan->dense_resident_bytes = more;
-	plan->ring_bytes = demand->ring_least;
+	plan->dense_resident_bytes = more - ahead;
+	plan->ring_bytes = demand->ring_least + ahead;
 	if (demand->ring_least + more == facts->dense_stream_bytes) {
 		plan->dense_resident_bytes = facts->dense_stream_bytes;
 		plan->ring_bytes = 0;
