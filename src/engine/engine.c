@@ -96,11 +96,12 @@ static int load_model(weir_engine *engine, const weir_engine_options *options, w
 	params.use_extra_bufts = false; /* repacked weights are copies, and round differently */
 	engine->model = llama_model_load_from_file(engine->path, params);
 	if (!engine->model)
-		return weir_fail(error, WEIR_EUNSUPPORTED, engine->path, WEIR_ERROR_NO_OFFSET, 0, "the engine does not take it: %s",
-				 weir_engine_last_message());
+		return weir_fail(error, WEIR_EUNSUPPORTED, engine->path, WEIR_ERROR_NO_OFFSET, 0,
+				 "the engine does not take it: %s", weir_engine_last_message());
 	engine->vocab = llama_model_get_vocab(engine->model);
 	engine->session = weir_backend_session();
-	if (llama_model_meta_val_str(engine->model, "general.architecture", engine->architecture, sizeof engine->architecture) < 0)
+	if (llama_model_meta_val_str(engine->model, "general.architecture", engine->architecture, sizeof engine->architecture) <
+	    0)
 		engine->architecture[0] = '\0';
 	return 0;
 }

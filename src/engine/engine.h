@@ -17,19 +17,19 @@ typedef struct weir_engine weir_engine;
 
 typedef struct weir_engine_options {
 	const char *model;
-	uint64_t budget_bytes;	/* of the whole process; 0: everything resident */
-	uint32_t ctx;		/* tokens; 0: 4096, or what the model was trained for if that is less */
-	uint32_t threads;	/* 0: one per processor this process may use */
-	uint32_t batch;		/* tokens of a prompt worked on together; 0: 512 */
-	const char *io_method;	/* "auto", "uring", "threads", "mmap" */
-	const char *policy;	/* "auto" or a name */
+	uint64_t budget_bytes; /* of the whole process; 0: everything resident */
+	uint32_t ctx; /* tokens; 0: 4096, or what the model was trained for if that is less */
+	uint32_t threads; /* 0: one per processor this process may use */
+	uint32_t batch; /* tokens of a prompt worked on together; 0: 512 */
+	const char *io_method; /* "auto", "uring", "threads", "mmap" */
+	const char *policy; /* "auto" or a name */
 	bool lookahead;
-	const char *io_fault;	/* for tests; NULL for none */
+	const char *io_fault; /* for tests; NULL for none */
 	const char *trace_path; /* routing trace to write, or NULL */
-	const char *device;	/* where compute runs: NULL or "cpu" */
-	uint32_t queue_depth;	/* 0: the default */
-	uint32_t piece_bytes;	/* 0: the default */
-	int verbosity;		/* > 0: the engine's own messages go to standard error */
+	const char *device; /* where compute runs: NULL or "cpu" */
+	uint32_t queue_depth; /* 0: the default */
+	uint32_t piece_bytes; /* 0: the default */
+	int verbosity; /* > 0: the engine's own messages go to standard error */
 	void (*progress)(void *user, double fraction);
 	void *user;
 } weir_engine_options;
@@ -52,14 +52,14 @@ typedef struct weir_engine_generate {
 typedef struct weir_engine_result {
 	uint32_t prompt_tokens, tokens;
 	double prompt_seconds;
-	double seconds;		    /* generation after the first token */
+	double seconds; /* generation after the first token */
 	double first_token_seconds; /* from weir_engine_open to the first token */
-	double load_seconds;	    /* opening and starting */
-	uint64_t bytes_read;	    /* while generating, after the first token */
+	double load_seconds; /* opening and starting */
+	uint64_t bytes_read; /* while generating, after the first token */
 	uint64_t prompt_bytes_read;
 	uint64_t total_bytes_read; /* resident weights included */
 	uint64_t demanded, hits, joined, misses, prefetched, prefetch_used, evictions; /* while generating */
-	double stall_seconds;							       /* while generating */
+	double stall_seconds; /* while generating */
 	double prompt_stall_seconds;
 	uint64_t logits_hash;
 	bool has_logits_hash;
@@ -71,7 +71,7 @@ typedef struct weir_engine_result {
 	char policy[24];
 	double token_seconds_p50, token_seconds_p95;
 	uint64_t major_faults_decode;
-	bool ended;   /* the model ended its text */
+	bool ended; /* the model ended its text */
 	bool stopped; /* on_text asked for it */
 } weir_engine_result;
 

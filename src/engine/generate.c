@@ -73,7 +73,8 @@ int weir_engine_tokenize(weir_engine *engine, const char *text, bool raw, int32_
 	if (made <= 0) {
 		free(*tokens);
 		*tokens = NULL;
-		return weir_fail(error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0, "the prompt has no tokens in this vocabulary");
+		return weir_fail(error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0,
+				 "the prompt has no tokens in this vocabulary");
 	}
 	*count = (uint32_t)made;
 	return 0;
@@ -312,13 +313,14 @@ static int check_prompt(const generation *g)
 	if (!wanted->prompt_count)
 		return weir_fail(g->error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0, "the prompt is empty");
 	if (wanted->prompt_count + (uint64_t)wanted->tokens_max > g->engine->ctx)
-		return weir_fail(g->error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0,
-				 "%u prompt tokens and %u to generate are more than the context of %u; raise --ctx or lower --tokens",
-				 wanted->prompt_count, wanted->tokens_max, g->engine->ctx);
+		return weir_fail(
+			g->error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0,
+			"%u prompt tokens and %u to generate are more than the context of %u; raise --ctx or lower --tokens",
+			wanted->prompt_count, wanted->tokens_max, g->engine->ctx);
 	for (uint32_t i = 0; i < wanted->prompt_count; i++)
 		if (wanted->prompt[i] < 0 || wanted->prompt[i] >= vocabulary)
-			return weir_fail(g->error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0, "token %d is not in the vocabulary of %d",
-					 wanted->prompt[i], vocabulary);
+			return weir_fail(g->error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0,
+					 "token %d is not in the vocabulary of %d", wanted->prompt[i], vocabulary);
 	return 0;
 }
 

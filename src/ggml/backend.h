@@ -21,15 +21,15 @@ struct ggml_backend_reg;
 typedef struct weir_session weir_session;
 
 typedef struct weir_backend_options {
-	uint64_t budget_bytes;	  /* of the whole process; 0: no limit, everything resident */
-	const char *io_method;	  /* io.h; NULL is "auto" */
-	const char *io_fault;	  /* fault.h; NULL for none */
-	const char *policy;	  /* store.h; NULL is "auto" */
-	const char *trace_path;	  /* routing trace to write, or NULL */
-	uint32_t queue_depth;	  /* 0: the default */
-	uint32_t piece_bytes;	  /* 0: the default */
-	uint32_t threads;	  /* compute threads, for the size of work buffers; 0: one per processor */
-	bool lookahead;		  /* read the next layer's experts ahead while a prompt is worked on */
+	uint64_t budget_bytes; /* of the whole process; 0: no limit, everything resident */
+	const char *io_method; /* io.h; NULL is "auto" */
+	const char *io_fault; /* fault.h; NULL for none */
+	const char *policy; /* store.h; NULL is "auto" */
+	const char *trace_path; /* routing trace to write, or NULL */
+	uint32_t queue_depth; /* 0: the default */
+	uint32_t piece_bytes; /* 0: the default */
+	uint32_t threads; /* compute threads, for the size of work buffers; 0: one per processor */
+	bool lookahead; /* read the next layer's experts ahead while a prompt is worked on */
 } weir_backend_options;
 
 typedef struct weir_session_stats {

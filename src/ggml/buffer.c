@@ -212,7 +212,8 @@ int weir_buffer_populate(weir_error *error)
 		failed = populate(b);
 	pthread_mutex_unlock(&lists_mutex);
 	if (failed)
-		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, failed, "engine buffers cannot be brought into memory");
+		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, failed,
+				 "engine buffers cannot be brought into memory");
 	return 0;
 }
 

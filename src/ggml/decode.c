@@ -26,7 +26,8 @@
 #include "ggml/lookahead.h"
 #include "os/futex.h"
 
-#define CHUNK_BYTES (96u << 10) /* about ten microseconds of work: little to wait for at the end, little to pay for a ticket */
+#define CHUNK_BYTES (96u << 10) /* about ten microseconds of work: little to wait for at the end, little to pay for a ticket   \
+				 */
 #define CHUNK_ROWS_LEAST 16
 #define SPINS_BEFORE_SLEEP 400
 #define PUBLISHED_FAILED UINT32_MAX
@@ -54,7 +55,8 @@ static const char *quantize(weir_expert_op *op, const pair *p)
 		return from;
 	to = op->experts->quantized + row * ggml_row_size(traits->vec_dot_type, source->ne[0]);
 	if (op->decode.quantized_row != row)
-		ggml_get_type_traits_cpu(traits->vec_dot_type)->from_float((const float *)(const void *)from, to, source->ne[0]);
+		ggml_get_type_traits_cpu(traits->vec_dot_type)
+			->from_float((const float *)(const void *)from, to, source->ne[0]);
 	op->decode.quantized_row = row;
 	return to;
 }
@@ -147,7 +149,8 @@ static void publish_up_to(weir_expert_op *op, uint32_t job)
 		give_up(op, &error);
 }
 
-/* --- all threads ------------------------------------------------------------------------------------------------------------ */
+/* --- all threads ------------------------------------------------------------------------------------------------------------
+ */
 
 static void sleep_until_published(weir_decode *decode, uint32_t job)
 {
@@ -170,7 +173,8 @@ static void multiply_chunk(const weir_expert_op *op, weir_decode_job *job, uint3
 	if (end > matrix->ne[1])
 		end = matrix->ne[1];
 	for (; row < end; row++)
-		vec_dot((int)matrix->ne[0], &job->result[row], 0, job->matrix + (size_t)row * matrix->nb[1], 0, job->activation, 0, 1);
+		vec_dot((int)matrix->ne[0], &job->result[row], 0, job->matrix + (size_t)row * matrix->nb[1], 0, job->activation,
+			0, 1);
 	atomic_fetch_add(&job->chunks_done, 1);
 }
 
@@ -210,7 +214,8 @@ static void run_decode(struct ggml_tensor *node, int thread, int threads, void *
 	}
 }
 
-/* --- building ---------------------------------------------------------------------------------------------------------------- */
+/* --- building ----------------------------------------------------------------------------------------------------------------
+ */
 
 static int prepare_jobs(weir_decode *decode, uint32_t count)
 {

@@ -50,8 +50,8 @@ static int alloc_scratch(weir_experts *experts, const weir_scratch_sizes *scratc
 	experts->wait_leases = calloc(scratch->experts + 1, sizeof *experts->wait_leases);
 	experts->wait_experts = calloc(scratch->experts + 1, sizeof *experts->wait_experts);
 	if (!experts->quantized || !experts->gathered || !experts->result || !experts->zero_ids || !experts->route.pairs ||
-	    !experts->route.count || !experts->route.start || !experts->route.active || !experts->logits || !experts->wait_leases ||
-	    !experts->wait_experts)
+	    !experts->route.count || !experts->route.start || !experts->route.active || !experts->logits ||
+	    !experts->wait_leases || !experts->wait_experts)
 		return WEIR_ENOMEM;
 	return 0;
 }
@@ -381,8 +381,8 @@ static int wait_for_slot(weir_expert_op *op, uint32_t *held, weir_error *error)
 		if (result || *held)
 			return result;
 		if (weir_store_wait_read(op->experts->session->store))
-			return weir_fail(error, WEIR_EBUSY, NULL, WEIR_ERROR_NO_OFFSET, 0, "%s: no slot can be had for an expert",
-					 op->weight->tensor->name);
+			return weir_fail(error, WEIR_EBUSY, NULL, WEIR_ERROR_NO_OFFSET, 0,
+					 "%s: no slot can be had for an expert", op->weight->tensor->name);
 	}
 }
 
@@ -522,8 +522,8 @@ static void run_gather(struct ggml_tensor *node, int thread, int threads, void *
 			       result_bytes);
 	if (op->current != NO_EXPERT && r->count[op->current] > 1)
 		for (uint32_t i = (uint32_t)thread; i < r->count[op->current]; i += (uint32_t)threads)
-			memcpy(op->experts->gathered + i * row_bytes,
-			       activation_row(op, &r->pairs[r->start[op->current] + i]), row_bytes);
+			memcpy(op->experts->gathered + i * row_bytes, activation_row(op, &r->pairs[r->start[op->current] + i]),
+			       row_bytes);
 }
 
 static void run_quantize(struct ggml_tensor *node, int thread, int threads, void *user)
@@ -538,7 +538,8 @@ static void run_quantize(struct ggml_tensor *node, int thread, int threads, void
 		const char *row = (const char *)source->data + (size_t)(i % source->ne[1]) * source->nb[1] +
 				  (size_t)(i / source->ne[1]) * source->nb[2];
 
-		from_float((const float *)(const void *)row, op->experts->quantized + (size_t)i * op->rows.nb[1], source->ne[0]);
+		from_float((const float *)(const void *)row, op->experts->quantized + (size_t)i * op->rows.nb[1],
+			   source->ne[0]);
 	}
 }
 

@@ -17,7 +17,7 @@
 /* One token's experts, worked on by all threads: see decode.c. */
 typedef struct weir_decode_job {
 	uint32_t expert;
-	const char *matrix;	/* the expert's rows */
+	const char *matrix; /* the expert's rows */
 	const char *activation; /* quantized */
 	float *result;
 	atomic_uint chunks_done;
@@ -28,9 +28,9 @@ typedef struct weir_decode {
 	weir_decode_job *jobs; /* jobs_count = top-k */
 	uint32_t jobs_capacity, jobs_count;
 	uint32_t chunk_rows, chunks; /* of one job */
-	uint32_t quantized_row;	     /* row of activations that was quantized last */
-	atomic_uint published;	     /* jobs that threads may work on: the first so many */
-	atomic_uint ticket;	     /* next chunk over all jobs */
+	uint32_t quantized_row; /* row of activations that was quantized last */
+	atomic_uint published; /* jobs that threads may work on: the first so many */
+	atomic_uint ticket; /* next chunk over all jobs */
 	atomic_uint sleepers;
 } weir_decode;
 
@@ -66,14 +66,14 @@ struct weir_expert_op {
 	weir_experts *experts;
 	weir_weight *weight;
 	struct ggml_tensor *node; /* the engine's */
-	uint32_t index;		  /* in steps->experts */
+	uint32_t index; /* in steps->experts */
 	struct ggml_tensor quantize, pick, gather, multiply, matrix, rows, ids;
 	weir_lease **leases; /* by expert; NULL when not held */
 	uint32_t leases_capacity;
 	uint32_t *todo;
 	uint32_t todo_count;
 	bool begun, acquired_all;
-	uint32_t current;   /* expert that the next multiply works on */
+	uint32_t current; /* expert that the next multiply works on */
 	uint32_t scattered; /* expert whose results still lie in the result buffer */
 	weir_decode decode; /* instead of the above, when there is one token */
 	weir_lookahead lookahead;
@@ -91,7 +91,7 @@ struct weir_experts {
 	enum ggml_type quantized_type;
 	uint32_t held;
 	weir_expert_op *layer_first; /* first op of the layer that is being built */
-	float *logits;		     /* of a guess */
+	float *logits; /* of a guess */
 	weir_lookahead_judge_state judge;
 	uint64_t token_began_ns;
 	weir_expert_op *decoded; /* its leases are released when the next one begins */

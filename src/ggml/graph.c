@@ -104,7 +104,8 @@ static void run_ring_step(struct ggml_tensor *node, int thread, int threads, voi
 static int append_ring(weir_session *session, weir_weight *weight)
 {
 	weir_steps *steps = session->steps;
-	weir_ring_step *step = weir_steps_take((void ***)&steps->rings, &steps->rings_count, &steps->rings_capacity, sizeof *step);
+	weir_ring_step *step =
+		weir_steps_take((void ***)&steps->rings, &steps->rings_count, &steps->rings_capacity, sizeof *step);
 
 	if (!step)
 		return WEIR_ENOMEM;
@@ -157,7 +158,8 @@ static int append_rows(weir_session *session, struct ggml_tensor *node, weir_wei
 static bool is_row_lookup(const struct ggml_tensor *node, const weir_weight *weight)
 {
 	return node->op == GGML_OP_GET_ROWS && node->src[0] == weight->tensor &&
-	       (weight->place == PLACE_ROWS || weight->place == PLACE_RING) && ggml_nelements(node->src[1]) == node->src[1]->ne[0];
+	       (weight->place == PLACE_ROWS || weight->place == PLACE_RING) &&
+	       ggml_nelements(node->src[1]) == node->src[1]->ne[0];
 }
 
 static int append_node(weir_session *session, struct ggml_tensor *node)

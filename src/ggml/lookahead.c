@@ -23,7 +23,8 @@
 #define KEPT_TOKENS 192
 #define GAIN_LEAST 1.01 /* guessing must be faster by this to be kept: it reads more */
 
-/* --- finding the router ---------------------------------------------------------------------------------------------------- */
+/* --- finding the router ----------------------------------------------------------------------------------------------------
+ */
 
 static weir_weight *find_router(const weir_session *session, const struct ggml_tensor *tensor, int64_t experts, int depth)
 {
@@ -59,7 +60,8 @@ void weir_lookahead_link(weir_expert_op *before, weir_expert_op *op)
 	guess->chunks = ((uint32_t)router->tensor->ne[1] + guess->chunk_rows - 1) / guess->chunk_rows;
 }
 
-/* --- the guess ---------------------------------------------------------------------------------------------------------------- */
+/* --- the guess
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 void weir_lookahead_work(weir_expert_op *op, uint32_t chunk)
 {
@@ -108,7 +110,8 @@ void weir_lookahead_submit(weir_expert_op *op)
 	}
 }
 
-/* --- does it pay? --------------------------------------------------------------------------------------------------------------- */
+/* --- does it pay?
+ * --------------------------------------------------------------------------------------------------------------- */
 
 static void end_window(weir_lookahead_judge_state *judge)
 {

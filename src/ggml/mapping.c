@@ -38,7 +38,8 @@ static bool parse_line(char *line, weir_file *file)
 	int path_at = 0;
 
 	line[strcspn(line, "\n")] = '\0';
-	if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64 " %*s %" SCNu64 " %n", &start, &end, &offset, &inode, &path_at) < 4)
+	if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64 " %*s %" SCNu64 " %n", &start, &end, &offset, &inode,
+		   &path_at) < 4)
 		return false;
 	if (!inode || !path_at || line[path_at] != '/')
 		return false;

@@ -22,8 +22,8 @@
 typedef struct run {
 	uint32_t file;
 	uint64_t start, end; /* page multiples in the file */
-	uint64_t least;	     /* bytes from start that must arrive */
-	uint64_t memory;     /* offset in the resident area */
+	uint64_t least; /* bytes from start that must arrive */
+	uint64_t memory; /* offset in the resident area */
 } run;
 
 static int by_place_in_file(const void *a, const void *b)
@@ -180,7 +180,8 @@ static int read_runs(weir_session *session, const run *runs, uint32_t count, wei
 			int taken = weir_io_submit(session->io, &request, 1);
 
 			if (taken < 0)
-				return weir_fail(error, taken, session->files[r->file].path, r->start, 0, "reading weights failed");
+				return weir_fail(error, taken, session->files[r->file].path, r->start, 0,
+						 "reading weights failed");
 			submitted += (uint32_t)taken;
 			session->start_bytes_read += taken ? r->least : 0;
 			if (taken)

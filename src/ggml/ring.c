@@ -34,7 +34,7 @@ struct weir_ring {
 	uint64_t capacity, read, write;
 	ring_entry *entries; /* a circular queue, oldest first */
 	uint32_t entries_max, first, count;
-	uint32_t in_use;      /* weight whose data was given last, the first entry; or WEIR_NO_WEIGHT */
+	uint32_t in_use; /* weight whose data was given last, the first entry; or WEIR_NO_WEIGHT */
 	uint32_t last_placed; /* weight */
 	uint64_t stall_ns, bytes_read;
 };

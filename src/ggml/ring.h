@@ -1,5 +1,6 @@
 /*
- * ring.h - dense weights that do not fit: read again for every token, always a little ahead of their use (internal to src/ggml).
+ * ring.h - dense weights that do not fit: read again for every token, always a little ahead of their use (internal to
+ * src/ggml).
  */
 #ifndef WEIR_GGML_RING_H
 #define WEIR_GGML_RING_H

@@ -101,8 +101,9 @@ static int start_rows(weir_rows *rows, const weir_weight *weight, const struct g
 			return weir_fail(error, WEIR_EINVAL, rows->session->files[weight->file].path, weight->offset, 0,
 					 "row %d of tensor %s, which has %lld", row, weight->tensor->name,
 					 (long long)weight->tensor->ne[1]);
-		result = weir_reads_start(rows->session, &rows->reads[i], weight->file, weight->offset + (uint64_t)row * row_bytes,
-					  row_bytes, rows->buffer + (uint64_t)i * stride, &rows->found[i], error);
+		result = weir_reads_start(rows->session, &rows->reads[i], weight->file,
+					  weight->offset + (uint64_t)row * row_bytes, row_bytes,
+					  rows->buffer + (uint64_t)i * stride, &rows->found[i], error);
 		if (result)
 			return result;
 		rows->bytes_read += row_bytes;
@@ -119,7 +120,8 @@ int weir_rows_fetch(weir_rows *rows, const weir_weight *weight, const struct ggm
 	int result;
 
 	if (ids->ne[0] > (int64_t)rows->rows_max)
-		return weir_fail(error, WEIR_EENGINE, NULL, WEIR_ERROR_NO_OFFSET, 0, "a batch is larger than the engine reserved");
+		return weir_fail(error, WEIR_EENGINE, NULL, WEIR_ERROR_NO_OFFSET, 0,
+				 "a batch is larger than the engine reserved");
 	result = start_rows(rows, weight, ids, &started, error);
 	for (uint32_t i = 0; i < started; i++) {
 		int one = weir_reads_wait(rows->session, &rows->reads[i], &rows->stall_ns, result ? &later : error);

@@ -18,11 +18,11 @@
 #include "os/memory.h"
 #include "os/process.h"
 
-#define MARGIN_BYTES (14u << 20)	/* allocator slack, thread stacks, sampling, io rings */
-#define MARGIN_SHARE 512		/* page tables: 8 bytes for each page of 4 KiB; by the model, so that the least budget ... */
-#define MARGIN_MAX_BYTES (48u << 20)	/* ... does not depend on the budget asked for */
+#define MARGIN_BYTES (14u << 20) /* allocator slack, thread stacks, sampling, io rings */
+#define MARGIN_SHARE 512 /* page tables: 8 bytes for each page of 4 KiB; by the model, so that the least budget ... */
+#define MARGIN_MAX_BYTES (48u << 20) /* ... does not depend on the budget asked for */
 #define SLOT_ALIGNMENT_BYTES 4096
-#define PARTS_OF_A_LAYER 3		/* gate, up, down: asked for together */
+#define PARTS_OF_A_LAYER 3 /* gate, up, down: asked for together */
 #define RING_AHEAD_BYTES (64u << 20) /* two full queues of reads beyond the weight in use and the next */
 #define HEADER_READAHEAD_BYTES (16u << 20)
 

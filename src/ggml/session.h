@@ -39,14 +39,14 @@ typedef struct weir_weight {
 	void *mapped; /* tensor->data as libllama set it */
 	uint32_t file;
 	unsigned uses; /* weir_use bits */
-	bool stays;    /* a matrix so much larger than the others that keeping it takes less than a ring for it */
+	bool stays; /* a matrix so much larger than the others that keeping it takes less than a ring for it */
 	enum weir_place place;
 	uint64_t offset, bytes;
-	uint64_t order;	     /* of its first use in a graph; UINT64_MAX: never used */
-	uint32_t group;	     /* SLOTS: group in the store, and chunk_first + expert is the chunk */
+	uint64_t order; /* of its first use in a graph; UINT64_MAX: never used */
+	uint32_t group; /* SLOTS: group in the store, and chunk_first + expert is the chunk */
 	uint32_t chunk_first;
 	uint32_t used_experts; /* SLOTS: top-k */
-	uint32_t successor;	 /* RING: the weight that was used next last time, or WEIR_NO_WEIGHT */
+	uint32_t successor; /* RING: the weight that was used next last time, or WEIR_NO_WEIGHT */
 } weir_weight;
 
 #define WEIR_NO_WEIGHT UINT32_MAX
@@ -62,13 +62,13 @@ typedef struct weir_file {
 
 /* Scratch that steps need, found from the graphs seen; sizes only grow. */
 typedef struct weir_scratch_sizes {
-	uint64_t pairs;		/* (expert slot, token) pairs of one operation */
-	uint64_t quantized;	/* activations of one operation in the weights' dot type */
-	uint64_t gathered;	/* those rows of them that one expert takes */
-	uint64_t result;	/* what one expert makes of them */
-	uint64_t rows;		/* rows of one get_rows, compact */
+	uint64_t pairs; /* (expert slot, token) pairs of one operation */
+	uint64_t quantized; /* activations of one operation in the weights' dot type */
+	uint64_t gathered; /* those rows of them that one expert takes */
+	uint64_t result; /* what one expert makes of them */
+	uint64_t rows; /* rows of one get_rows, compact */
 	uint64_t rows_count;
-	uint64_t experts;	/* largest expert count */
+	uint64_t experts; /* largest expert count */
 } weir_scratch_sizes;
 
 typedef struct weir_ring weir_ring;
@@ -91,8 +91,8 @@ struct weir_session {
 	uint32_t *table; /* tensor pointer → weight, open addressing */
 	uint32_t table_size;
 	uint64_t order_next;
-	uint64_t work_bytes;	/* the CPU backend's work buffer at its largest */
-	uint64_t nodes_max;	/* of the graphs seen */
+	uint64_t work_bytes; /* the CPU backend's work buffer at its largest */
+	uint64_t nodes_max; /* of the graphs seen */
 	weir_scratch_sizes scratch;
 
 	weir_plan plan;
@@ -115,9 +115,9 @@ weir_weight *weir_weights_root(const weir_session *session, const struct ggml_te
 void weir_weights_free(weir_session *session);
 /* Learns from a graph how weights are used and what scratch its steps need. */
 void weir_weights_learn(weir_session *session, struct ggml_cgraph *graph);
-bool weir_weights_is_expert(const weir_weight *weight);	 /* may live in SLOTS */
-bool weir_weights_is_matrix(const weir_weight *weight);	 /* may live in RING */
-bool weir_weights_is_rows(const weir_weight *weight);	 /* may live in ROWS */
+bool weir_weights_is_expert(const weir_weight *weight); /* may live in SLOTS */
+bool weir_weights_is_matrix(const weir_weight *weight); /* may live in RING */
+bool weir_weights_is_rows(const weir_weight *weight); /* may live in ROWS */
 
 /* session.c */
 void weir_session_free(weir_session *session);
