@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "engine/engine.h"
 #include "os/process.h"
 #include "rates.h"
 #include "weir/checkpoint.h"
