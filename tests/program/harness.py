@@ -56,16 +56,30 @@ class Result:
         return f"exit {self.code}: {' '.join(self.command)[:400]}\n{self.out[-400:]}\n{self.err[-2000:]}"
 
 
+def _finish(process, timeout):
+    """Output of a program once it has ended, or None when it does not.  Seconds are counted one by one: a machine that was
+    suspended for a while must not look like a program that hangs."""
+    for _ in range(timeout):
+        try:
+            return process.communicate(timeout=1)
+        except subprocess.TimeoutExpired:
+            pass
+    process.kill()
+    process.communicate()
+    return None
+
+
 def run(command, env=None, timeout=TIMEOUT_SECONDS):
     """Runs a program to its end.  AssertionError when it hangs or is killed by a signal."""
-    merged = {**os.environ, "GGML_NO_BACKTRACE": "1", **(env or {})}
-    try:
-        done = subprocess.run(command, env=merged, timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True)
-    except subprocess.TimeoutExpired as late:
-        raise AssertionError(f"no end after {timeout} s: {' '.join(command)}\n{late.stderr}") from late
-    result = Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), command)
-    if done.returncode < 0:
-        raise AssertionError(f"ended by signal {-done.returncode}: {result}")
+    # Passive: OpenMP threads that spin in barriers make a run fifty times slower when tests share the processors.
+    merged = {**os.environ, "GGML_NO_BACKTRACE": "1", "OMP_WAIT_POLICY": "passive", **(env or {})}
+    process = subprocess.Popen(command, env=merged, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    output = _finish(process, timeout)
+    if output is None:
+        raise AssertionError(f"no end after {timeout} s: {' '.join(command)}")
+    result = Result(process.returncode, output[0].decode(errors="replace"), output[1].decode(errors="replace"), command)
+    if process.returncode < 0:
+        raise AssertionError(f"ended by signal {-process.returncode}: {result}")
     return result
 
 
