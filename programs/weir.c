@@ -1,7 +1,8 @@
 /*
  * weir.c - the program: finds the command and hands over.
  *
- * A closed pipe must be an error like any other, so SIGPIPE is ignored here, once, for every command.
+ * A closed pipe and a file size limit must be errors like any other, so SIGPIPE and SIGXFSZ are ignored here, once, for every
+ * command.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -90,6 +91,7 @@ int main(int argc, char **argv)
 
 	hold_standard_streams();
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 	if (argc < 2)
 		return cli_usage(&common, "a command is needed");
 	if (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))

@@ -411,6 +411,27 @@ static void a_longer_prompt_takes_longer(void **state)
 	assert_true(previous >= 4096 / 50.0);
 }
 
+/* Every chunk is wanted by a batch: the first batch reads all of them, each later one what has no slot. */
+static void later_batches_read_what_has_no_slot(void **state)
+{
+	weir_plan_facts facts = moe_facts();
+	double once, twice, missing;
+	weir_plan plan;
+
+	(void)state;
+	facts.compute_tokens_per_second = 1e9;
+	facts.batch_tokens = 4096;
+	facts.prompt_tokens = 4096;
+	assert_int_equal(weir_plan_make(&facts, &plan, NULL), 0);
+	once = plan.first_token_seconds;
+	facts.prompt_tokens = 8192;
+	assert_int_equal(weir_plan_make(&facts, &plan, NULL), 0);
+	twice = plan.first_token_seconds;
+	missing = (double)(facts.classes[0].chunks_count - plan.class_slots[0]) * (double)facts.classes[0].chunk_bytes +
+		  (double)(facts.classes[1].chunks_count - plan.class_slots[1]) * (double)facts.classes[1].chunk_bytes;
+	near((twice - once) * 2e9, missing + 4096 * 1152.0);
+}
+
 /* ---- what is refused ---- */
 
 static void refused(const weir_plan_facts *facts)
@@ -516,6 +537,7 @@ int main(void)
 		cmocka_unit_test(the_limit_is_named),
 		cmocka_unit_test(unknown_rates_give_no_speed),
 		cmocka_unit_test(a_longer_prompt_takes_longer),
+		cmocka_unit_test(later_batches_read_what_has_no_slot),
 		cmocka_unit_test(sums_that_wrap_are_refused),
 		cmocka_unit_test(facts_that_contradict_are_refused),
 		cmocka_unit_test(a_model_without_weights_is_a_plan),

@@ -5,12 +5,14 @@
  * The program's files are no library: those under test are compiled into this one.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -509,6 +511,27 @@ static void failure_leaves_nothing(void **state)
 	assert_int_equal(files_in_folder(), 0);
 }
 
+/* The file beside is there already when writing to it fails. */
+static void failure_in_the_middle_leaves_the_old_file(void **state)
+{
+	const struct rlimit short_files = {4, RLIM_INFINITY}, any = {RLIM_INFINITY, RLIM_INFINITY};
+	char path[128];
+	weir_error error;
+	int result;
+
+	(void)state;
+	in_folder(path, "out");
+	assert_int_equal(output_write_file(path, "old", 3, NULL), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &short_files), 0);
+	result = output_write_file(path, "much too long", 13, &error);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &any), 0);
+	assert_int_equal(result, WEIR_EIO);
+	assert_string_equal(error.file, path);
+	expect_file(path, "old");
+	assert_int_equal(files_in_folder(), 1);
+}
+
 static void devices_are_written_directly(void **state)
 {
 	(void)state;
@@ -610,6 +633,7 @@ int main(void)
 		IN_FOLDER(files_are_replaced_whole),
 		IN_FOLDER(a_link_is_kept),
 		IN_FOLDER(failure_leaves_nothing),
+		IN_FOLDER(failure_in_the_middle_leaves_the_old_file),
 		IN_FOLDER(devices_are_written_directly),
 		cmocka_unit_test(token_ids_are_read),
 		IN_FOLDER(prompt_files_are_read_whole),
