@@ -630,7 +630,7 @@ int weir_experts_append(weir_experts *experts, weir_steps *steps, struct ggml_te
 	weir_expert_op *op;
 	int result;
 
-	op = weir_steps_take((void ***)&steps->experts, &steps->experts_count, &steps->experts_capacity, sizeof *op);
+	op = weir_steps_take(&steps->experts, &steps->experts_count, &steps->experts_capacity, sizeof *op);
 	if (!op)
 		return WEIR_ENOMEM;
 	op->experts = experts;

@@ -49,24 +49,40 @@ int weir_steps_add(weir_steps *steps, struct ggml_tensor *node)
 	return 0;
 }
 
-void *weir_steps_take(void ***list, uint32_t *count, uint32_t *capacity, size_t bytes)
+/* The lists are arrays of pointers to different types: they are read and written as bytes, for which C has a rule. */
+static int grow_list(void *list, uint32_t *capacity)
 {
-	if (*count == *capacity) {
-		uint32_t more = *capacity ? *capacity * 2 : 64;
-		void **grown = realloc(*list, more * sizeof *grown);
+	uint32_t more = *capacity ? *capacity * 2 : 64;
+	size_t element = sizeof(void *);
+	char *old, *grown;
 
-		if (!grown)
+	memcpy(&old, list, sizeof old);
+	grown = realloc(old, more * element);
+	if (!grown)
+		return WEIR_ENOMEM;
+	memset(grown + *capacity * element, 0, (more - *capacity) * element);
+	memcpy(list, &grown, sizeof grown);
+	*capacity = more;
+	return 0;
+}
+
+void *weir_steps_take(void *list, uint32_t *count, uint32_t *capacity, size_t bytes)
+{
+	char *array;
+	void *step;
+
+	if (*count == *capacity && grow_list(list, capacity))
+		return NULL;
+	memcpy(&array, list, sizeof array);
+	memcpy(&step, array + *count * sizeof step, sizeof step);
+	if (!step) {
+		step = calloc(1, bytes);
+		if (!step)
 			return NULL;
-		memset(grown + *capacity, 0, (more - *capacity) * sizeof *grown);
-		*list = grown;
-		*capacity = more;
+		memcpy(array + *count * sizeof step, &step, sizeof step);
 	}
-	if (!(*list)[*count]) {
-		(*list)[*count] = calloc(1, bytes);
-		if (!(*list)[*count])
-			return NULL;
-	}
-	return (*list)[(*count)++];
+	(*count)++;
+	return step;
 }
 
 void weir_steps_free(weir_steps *steps)
@@ -104,8 +120,7 @@ static void run_ring_step(struct ggml_tensor *node, int thread, int threads, voi
 static int append_ring(weir_session *session, weir_weight *weight)
 {
 	weir_steps *steps = session->steps;
-	weir_ring_step *step =
-		weir_steps_take((void ***)&steps->rings, &steps->rings_count, &steps->rings_capacity, sizeof *step);
+	weir_ring_step *step = weir_steps_take(&steps->rings, &steps->rings_count, &steps->rings_capacity, sizeof *step);
 
 	if (!step)
 		return WEIR_ENOMEM;
@@ -131,7 +146,7 @@ static void run_rows_step(struct ggml_tensor *node, int thread, int threads, voi
 static int append_rows(weir_session *session, struct ggml_tensor *node, weir_weight *weight)
 {
 	weir_steps *steps = session->steps;
-	weir_rows_step *step = weir_steps_take((void ***)&steps->rows, &steps->rows_count, &steps->rows_capacity, sizeof *step);
+	weir_rows_step *step = weir_steps_take(&steps->rows, &steps->rows_count, &steps->rows_capacity, sizeof *step);
 	int result;
 
 	if (!step)

@@ -7,6 +7,7 @@
  *   file:    ..[norm][attn_q][attn_k]......[experts]........[norm]..
  *   memory:    [norm][attn_q][attn_k]                       [norm]        each run starts at the same offset within a page
  */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -216,25 +217,70 @@ static int load_resident(weir_session *session, weir_weight **weights, run *runs
 	return read_runs(session, runs, runs_count, error);
 }
 
-int weir_place_weights(weir_session *session, weir_error *error)
-{
-	weir_weight **weights = malloc((session->weights_count + 1) * sizeof *weights);
-	run *runs = malloc((session->weights_count + 1) * sizeof *runs);
-	int result = WEIR_ENOMEM;
+/* --- the store is opened beside the reads: making its slab takes as long as reading the dense weights does ---------------- */
 
-	if (weights && runs)
-		result = decide(session);
-	if (result)
-		weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for the list of weights");
+typedef struct store_opening {
+	weir_session *session;
+	pthread_t thread;
+	bool threaded;
+	int result;
+	weir_error error;
+} store_opening;
+
+static void *open_store(void *user)
+{
+	store_opening *opening = user;
+
+	opening->result = weir_experts_open(opening->session, &opening->error);
+	return NULL;
+}
+
+static void begin_store(store_opening *opening, weir_session *session)
+{
+	*opening = (store_opening){.session = session};
+	opening->threaded = pthread_create(&opening->thread, NULL, open_store, opening) == 0;
+}
+
+static int end_store(store_opening *opening, weir_error *error)
+{
+	if (opening->threaded)
+		pthread_join(opening->thread, NULL);
 	else
-		result = load_resident(session, weights, runs, error);
-	free(weights);
-	free(runs);
+		open_store(opening);
+	if (opening->result && error)
+		*error = opening->error;
+	return opening->result;
+}
+
+static int open_dense(weir_session *session, weir_weight **weights, run *runs, weir_error *error)
+{
+	int result = load_resident(session, weights, runs, error);
+
 	if (!result && session->plan.ring_bytes)
 		result = weir_ring_open(session, session->plan.ring_bytes, &session->ring, error);
 	if (!result)
 		result = weir_rows_open(session, &session->rows, error);
-	if (!result)
-		result = weir_experts_open(session, error);
+	return result;
+}
+
+int weir_place_weights(weir_session *session, weir_error *error)
+{
+	weir_weight **weights = malloc((session->weights_count + 1) * sizeof *weights);
+	run *runs = malloc((session->weights_count + 1) * sizeof *runs);
+	store_opening opening;
+	int result = WEIR_ENOMEM, store_result;
+
+	if (weights && runs)
+		result = decide(session);
+	if (result) {
+		weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for the list of weights");
+	} else {
+		begin_store(&opening, session);
+		result = open_dense(session, weights, runs, error);
+		store_result = end_store(&opening, result ? NULL : error);
+		result = result ? result : store_result;
+	}
+	free(weights);
+	free(runs);
 	return result;
 }

@@ -176,15 +176,11 @@ static int open_io(weir_session *session, weir_error *error)
 	return result;
 }
 
-int weir_session_start(weir_session *session, weir_error *error)
+static int start(weir_session *session, weir_error *error)
 {
 	weir_plan_facts facts;
-	int result;
+	int result = weir_session_facts(session, &facts, error);
 
-	if (session->started)
-		return 0;
-	drop_header_pages(session);
-	result = weir_session_facts(session, &facts, error);
 	if (!result)
 		result = weir_plan_make(&facts, &session->plan, error);
 	if (!result)
@@ -193,8 +189,29 @@ int weir_session_start(weir_session *session, weir_error *error)
 		result = open_io(session, error);
 	if (!result)
 		result = weir_place_weights(session, error);
-	if (result)
+	return result;
+}
+
+/* A start that failed leaves what it had opened to the session's end; it is not tried again. */
+int weir_session_start(weir_session *session, weir_error *error)
+{
+	int result;
+
+	if (session->started)
+		return 0;
+	if (session->start_error.code) {
+		if (error)
+			*error = session->start_error;
+		return session->start_error.code;
+	}
+	drop_header_pages(session);
+	result = start(session, &session->start_error);
+	if (result) {
+		session->start_error.code = result;
+		if (error)
+			*error = session->start_error;
 		return result;
+	}
 	session->started = true;
 	return 0;
 }

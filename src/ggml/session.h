@@ -81,7 +81,8 @@ struct weir_session {
 	unsigned buffers; /* weight buffers alive */
 	bool started;
 	bool failed;
-	weir_error error;
+	weir_error error; /* of the last graph */
+	weir_error start_error; /* of a start that failed; code 0: none */
 	weir_backend_options options;
 
 	weir_file *files;

@@ -38,7 +38,8 @@ struct weir_steps {
 
 int weir_steps_add(weir_steps *steps, struct ggml_tensor *node);
 
-/* The next unused element of one of the lists above, made with `bytes` zero bytes when the list is at its end. */
-void *weir_steps_take(void ***list, uint32_t *count, uint32_t *capacity, size_t bytes);
+/* The next unused element of one of the lists above (`list` is the address of its array), made with `bytes` zero bytes when it
+ * is new. */
+void *weir_steps_take(void *list, uint32_t *count, uint32_t *capacity, size_t bytes);
 
 #endif
