@@ -56,12 +56,24 @@ static char *apply_template(const weir_engine *engine, const char *text)
 	return out;
 }
 
+/* libllama aborts when it is asked for the text of such a model's tokens. */
+static bool has_vocabulary(const weir_engine *engine)
+{
+	return llama_vocab_type(engine->vocab) != LLAMA_VOCAB_TYPE_NONE;
+}
+
 int weir_engine_tokenize(weir_engine *engine, const char *text, bool raw, int32_t **tokens, uint32_t *count, weir_error *error)
 {
 	char *templated = raw ? NULL : apply_template(engine, text);
 	const char *source = templated ? templated : text;
 	int32_t capacity = (int32_t)strlen(source) + 8, made;
 
+	*tokens = NULL;
+	if (!has_vocabulary(engine)) {
+		free(templated);
+		return weir_fail(error, WEIR_EUNSUPPORTED, NULL, WEIR_ERROR_NO_OFFSET, 0,
+				 "the model has no vocabulary: it takes token ids only (--prompt-tokens)");
+	}
 	*tokens = malloc((size_t)capacity * sizeof **tokens);
 	if (!*tokens) {
 		free(templated);
@@ -140,7 +152,7 @@ static int emit(generation *g, int32_t token)
 	char piece[PIECE_BYTES];
 	int32_t length;
 
-	if (!g->wanted->on_text)
+	if (!g->wanted->on_text || !has_vocabulary(g->engine))
 		return 0;
 	length = llama_token_to_piece(g->engine->vocab, token, piece, sizeof piece, 0, false);
 	if (length <= 0)

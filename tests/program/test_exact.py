@@ -121,6 +121,12 @@ class SameWeights(unittest.TestCase):
             self.assertEqual(result.code, h.EXIT_FORMAT, str(result))
             self.assertIn(path, result.err)
 
+    def test_text_for_a_model_without_vocabulary_is_refused(self):
+        path = h.generated_models()["moe-novocab"]
+        result = h.run([h.WEIR, "run", path, "-M", "256M", "-n", "4", "-p", "hello"])
+        self.assertEqual(result.code, h.EXIT_FORMAT, str(result))
+        self.assertIn("vocabulary", result.err)
+
     def test_pack_changes_nothing(self):
         if "pack" not in h.run([h.WEIR, "--help"]).out:
             self.skipTest("this weir has no pack")
