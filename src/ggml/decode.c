@@ -11,6 +11,9 @@
  * A row's result is ggml's own vec_dot over the row and the quantized activations, which is what its mul_mat_id does when an
  * expert has one row of activations: the same bits.
  *
+ * Gate and up, which have the same activations, share one step where nothing stands between them: the hits of both are worked
+ * on before either's missing experts are waited for.
+ *
  * The first tickets of a layer's first operation are the guess at the next layer's experts (lookahead.c): work to do while the
  * reads of this layer are on their way.
  *
@@ -26,8 +29,9 @@
 #include "ggml/lookahead.h"
 #include "os/futex.h"
 
-#define CHUNK_BYTES (96u << 10) /* about ten microseconds of work: little to wait for at the end, little to pay for a ticket   \
-				 */
+#define CHUNK_BYTES                                                                                                            \
+	(96u << 10) /* about ten microseconds of work: little to wait for at the end, little to pay for a ticket               \
+		     */
 #define CHUNK_ROWS_LEAST 16
 #define SPINS_BEFORE_SLEEP 400
 #define PUBLISHED_FAILED UINT32_MAX
@@ -68,21 +72,23 @@ static uint32_t release_finished(weir_expert_op *op)
 	for (uint32_t i = 0; i < published; i++) {
 		weir_decode_job *job = &op->decode.jobs[i];
 
-		if (!op->leases[job->expert] || atomic_load(&job->chunks_done) < op->decode.chunks)
+		if (!job->op->leases[job->expert] || atomic_load(&job->chunks_done) < op->decode.chunks)
 			continue;
-		weir_experts_release(op, job->expert);
+		weir_experts_release(job->op, job->expert);
 		released++;
 	}
 	return released;
 }
 
 /* Waits for the next expert; when this op's own leases hold all the slots, until one of its jobs is finished. */
-static int wait_for_expert(weir_expert_op *op, uint32_t *expert, weir_error *error)
+static int wait_for_expert(weir_expert_op *op, weir_expert_op **member, uint32_t *expert, weir_error *error)
 {
+	weir_decode *decode = &op->decode;
 	int result;
 
-	while ((result = weir_experts_next(op, expert, true, error)) == WEIR_EBUSY) {
-		if (!atomic_load(&op->decode.published))
+	while ((result = weir_experts_next(decode->members, decode->members_count, true, member, expert, error)) ==
+	       WEIR_EBUSY) {
+		if (!atomic_load(&decode->published))
 			return result;
 		while (!release_finished(op))
 			sched_yield();
@@ -92,23 +98,30 @@ static int wait_for_expert(weir_expert_op *op, uint32_t *expert, weir_error *err
 
 static int publish_next(weir_expert_op *op, bool wait, weir_error *error)
 {
-	uint32_t published = atomic_load(&op->decode.published), expert;
-	weir_decode_job *job = &op->decode.jobs[published];
+	weir_decode *decode = &op->decode;
+	uint32_t published = atomic_load(&decode->published), expert;
+	weir_decode_job *job = &decode->jobs[published];
 	const route *r = &op->experts->route;
+	weir_expert_op *member;
 	const void *matrix;
-	int result = wait ? wait_for_expert(op, &expert, error) : weir_experts_next(op, &expert, false, error);
+	int result;
 
+	if (wait)
+		result = wait_for_expert(op, &member, &expert, error);
+	else
+		result = weir_experts_next(decode->members, decode->members_count, false, &member, &expert, error);
+	if (!result)
+		result = weir_lease_wait(member->leases[expert], &matrix, error);
 	if (result)
 		return result;
-	result = weir_lease_wait(op->leases[expert], &matrix, error);
-	if (result)
-		return result;
+	job->op = member;
 	job->expert = expert;
 	job->matrix = matrix;
 	job->activation = quantize(op, &r->pairs[r->start[expert]]);
-	job->result = (float *)(void *)((char *)op->node->data + (size_t)r->pairs[r->start[expert]].slot * op->node->nb[1]);
+	job->result =
+		(float *)(void *)((char *)member->node->data + (size_t)r->pairs[r->start[expert]].slot * member->node->nb[1]);
 	atomic_store(&job->chunks_done, 0);
-	publish(&op->decode, published + 1);
+	publish(decode, published + 1);
 	return 0;
 }
 
@@ -118,20 +131,29 @@ static void give_up(weir_expert_op *op, const weir_error *error)
 	publish(&op->decode, PUBLISHED_FAILED);
 }
 
+static void end_previous(weir_expert_op *op)
+{
+	if (!op)
+		return;
+	for (uint32_t i = 0; i < op->decode.members_count; i++)
+		weir_experts_release_all(op->decode.members[i]);
+	weir_lookahead_submit(op); /* if another thread ended it last */
+}
+
 static void begin(weir_expert_op *op)
 {
 	weir_error error;
+	int result = 0;
 
-	if (op->experts->decoded) {
-		weir_experts_release_all(op->experts->decoded);
-		weir_lookahead_submit(op->experts->decoded); /* if another thread ended it last */
-	}
+	end_previous(op->experts->decoded);
 	op->experts->decoded = op;
 	if (op->experts->session->failed) {
 		publish(&op->decode, PUBLISHED_FAILED);
 		return;
 	}
-	if (weir_experts_begin_op(op, &error))
+	for (uint32_t i = 0; i < op->decode.members_count && !result; i++)
+		result = weir_experts_begin_op(op->decode.members[i], &error);
+	if (result)
 		give_up(op, &error);
 }
 
@@ -227,12 +249,51 @@ static int prepare_jobs(weir_decode *decode, uint32_t count)
 	return decode->jobs ? 0 : WEIR_ENOMEM;
 }
 
+static bool is_no_work(const struct ggml_tensor *node)
+{
+	return node->op == GGML_OP_NONE || node->op == GGML_OP_VIEW || node->op == GGML_OP_RESHAPE ||
+	       node->op == GGML_OP_PERMUTE || node->op == GGML_OP_TRANSPOSE;
+}
+
+/* The op before this one in the list, when both can share one step: same ids, activations and kind of weight, and no work in
+ * between, so that this op's result may be written as early as that one's. */
+static weir_expert_op *find_partner(weir_steps *steps, const weir_expert_op *op)
+{
+	weir_expert_op *before = op->index ? steps->experts[op->index - 1] : NULL;
+	const struct ggml_tensor *mine = op->weight->tensor, *theirs;
+	uint32_t at = steps->nodes_count;
+
+	while (at && is_no_work(steps->nodes[at - 1]))
+		at--;
+	if (!before || !at || steps->nodes[at - 1] != &before->decode.node || before->decode.members_count != 1)
+		return NULL;
+	theirs = before->weight->tensor;
+	if (before->node->src[1] != op->node->src[1] || before->node->src[2] != op->node->src[2] ||
+	    mine->type != theirs->type || mine->ne[0] != theirs->ne[0] || mine->ne[1] != theirs->ne[1] ||
+	    mine->ne[2] != theirs->ne[2])
+		return NULL;
+	return before;
+}
+
+static int join(weir_expert_op *before, weir_expert_op *op)
+{
+	before->decode.members[before->decode.members_count++] = op;
+	before->decode.jobs_count *= 2;
+	op->decode.members_count = 0;
+	return prepare_jobs(&before->decode, before->decode.jobs_count);
+}
+
 int weir_decode_append(weir_steps *steps, weir_expert_op *op)
 {
 	const struct ggml_tensor *matrix = op->weight->tensor;
+	weir_expert_op *partner = find_partner(steps, op);
 	weir_decode *decode = &op->decode;
 	uint64_t rows = CHUNK_BYTES / matrix->nb[1] / CHUNK_ROWS_LEAST * CHUNK_ROWS_LEAST;
 
+	if (partner)
+		return join(partner, op);
+	decode->members[0] = op;
+	decode->members_count = 1;
 	decode->jobs_count = (uint32_t)op->node->src[2]->ne[0];
 	decode->chunk_rows = rows < CHUNK_ROWS_LEAST ? CHUNK_ROWS_LEAST : (uint32_t)rows;
 	decode->chunks = (uint32_t)((matrix->ne[1] + decode->chunk_rows - 1) / decode->chunk_rows);

@@ -47,11 +47,11 @@ static int alloc_scratch(weir_experts *experts, const weir_scratch_sizes *scratc
 	experts->route.start = calloc(scratch->experts + 1, sizeof *experts->route.start);
 	experts->route.active = calloc(scratch->experts + 1, sizeof *experts->route.active);
 	experts->logits = calloc(scratch->experts + 1, sizeof *experts->logits);
-	experts->wait_leases = calloc(scratch->experts + 1, sizeof *experts->wait_leases);
-	experts->wait_experts = calloc(scratch->experts + 1, sizeof *experts->wait_experts);
+	experts->wait_leases = calloc(2 * scratch->experts + 1, sizeof *experts->wait_leases);
+	experts->wait_places = calloc(2 * scratch->experts + 1, sizeof *experts->wait_places);
 	if (!experts->quantized || !experts->gathered || !experts->result || !experts->zero_ids || !experts->route.pairs ||
 	    !experts->route.count || !experts->route.start || !experts->route.active || !experts->logits ||
-	    !experts->wait_leases || !experts->wait_experts)
+	    !experts->wait_leases || !experts->wait_places)
 		return WEIR_ENOMEM;
 	return 0;
 }
@@ -149,7 +149,7 @@ void weir_experts_close(weir_experts *experts)
 	free(experts->route.active);
 	free(experts->logits);
 	free(experts->wait_leases);
-	free(experts->wait_experts);
+	free(experts->wait_places);
 	free(experts);
 }
 
@@ -290,8 +290,8 @@ static int acquire_onward(weir_expert_op *op, weir_error *error)
 			continue;
 		if (ids == ahead)
 			result = acquire_list(other, NULL, (uint32_t)other->weight->tensor->ne[2], error);
-		else if (other == op)
-			result = acquire_list(other, op->todo, op->todo_count, error);
+		else if (other->begun)
+			result = acquire_list(other, other->todo, other->todo_count, error);
 		else
 			result = acquire_list(other, experts->route.active, experts->route.active_count, error);
 		if (result || !other->acquired_all)
@@ -344,16 +344,17 @@ int weir_experts_begin_op(weir_expert_op *op, weir_error *error)
 	return acquire_onward(op, error);
 }
 
-static uint32_t collect_held(weir_expert_op *op)
+static uint32_t collect_held(weir_expert_op *const *ops, uint32_t ops_count)
 {
-	weir_experts *experts = op->experts;
+	weir_experts *experts = ops[0]->experts;
 	uint32_t count = 0;
 
-	for (uint32_t i = 0; i < op->todo_count; i++)
-		if (op->leases[op->todo[i]]) {
-			experts->wait_leases[count] = op->leases[op->todo[i]];
-			experts->wait_experts[count++] = i;
-		}
+	for (uint32_t o = 0; o < ops_count; o++)
+		for (uint32_t i = 0; i < ops[o]->todo_count; i++)
+			if (ops[o]->leases[ops[o]->todo[i]]) {
+				experts->wait_leases[count] = ops[o]->leases[ops[o]->todo[i]];
+				experts->wait_places[count++] = (todo_place){ops[o], i};
+			}
 	return count;
 }
 
@@ -366,23 +367,23 @@ static void acquire_any(weir_expert_op *op)
 	op->acquired_all = false;
 }
 
-/* When nothing of this op can be had: lets go of what was asked for ahead, and waits until some read has ended, since all
+/* When nothing of these ops can be had: lets go of what was asked for ahead, and waits until some read has ended, since all
  * slots may be filling with chunks that are no longer wanted. */
-static int wait_for_slot(weir_expert_op *op, uint32_t *held, weir_error *error)
+static int wait_for_slot(weir_expert_op *const *ops, uint32_t ops_count, uint32_t *held, weir_error *error)
 {
 	int result;
 
-	release_onward(op);
+	release_onward(ops[ops_count - 1]);
 	for (;;) {
-		result = acquire_onward(op, error);
-		if (!result && !collect_held(op))
-			acquire_any(op);
-		*held = collect_held(op);
+		result = acquire_onward(ops[0], error);
+		for (uint32_t o = 0; o < ops_count && !result && !collect_held(ops, ops_count); o++)
+			acquire_any(ops[o]);
+		*held = collect_held(ops, ops_count);
 		if (result || *held)
 			return result;
-		if (weir_store_wait_read(op->experts->session->store))
+		if (weir_store_wait_read(ops[0]->experts->session->store))
 			return weir_fail(error, WEIR_EBUSY, NULL, WEIR_ERROR_NO_OFFSET, 0,
-					 "%s: no slot can be had for an expert", op->weight->tensor->name);
+					 "%s: no slot can be had for an expert", ops[0]->weight->tensor->name);
 	}
 }
 
@@ -394,29 +395,32 @@ static bool any_ready(const weir_experts *experts, uint32_t held)
 	return false;
 }
 
-int weir_experts_next(weir_expert_op *op, uint32_t *expert, bool wait, weir_error *error)
+int weir_experts_next(weir_expert_op *const *ops, uint32_t ops_count, bool wait, weir_expert_op **op, uint32_t *expert,
+		      weir_error *error)
 {
-	weir_experts *experts = op->experts;
-	uint32_t held, index, at;
-	int result = acquire_onward(op, error);
+	weir_experts *experts = ops[0]->experts;
+	uint32_t held, index;
+	todo_place place;
+	int result = acquire_onward(ops[0], error);
 
 	if (result)
 		return result;
-	held = collect_held(op);
+	held = collect_held(ops, ops_count);
 	if (!wait) {
 		weir_store_poll(experts->session->store);
 		if (!any_ready(experts, held))
 			return WEIR_EBUSY;
 	}
 	if (!held)
-		result = wait_for_slot(op, &held, error);
+		result = wait_for_slot(ops, ops_count, &held, error);
 	if (!result)
 		result = weir_store_wait_any(experts->session->store, experts->wait_leases, held, &index, error);
 	if (result)
 		return result;
-	at = experts->wait_experts[index];
-	*expert = op->todo[at];
-	op->todo[at] = op->todo[--op->todo_count];
+	place = experts->wait_places[index];
+	*op = place.op;
+	*expert = place.op->todo[place.index];
+	place.op->todo[place.index] = place.op->todo[--place.op->todo_count];
 	return 0;
 }
 
@@ -484,7 +488,7 @@ static int pick(weir_expert_op *op, weir_error *error)
 		resize(&op->multiply, 0);
 		return 0;
 	}
-	result = weir_experts_next(op, &expert, true, error);
+	result = weir_experts_next(&op, 1, true, &op, &expert, error);
 	if (result)
 		return result;
 	op->current = expert;

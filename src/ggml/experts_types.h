@@ -16,6 +16,7 @@
 
 /* One token's experts, worked on by all threads: see decode.c. */
 typedef struct weir_decode_job {
+	weir_expert_op *op; /* the member it belongs to */
 	uint32_t expert;
 	const char *matrix; /* the expert's rows */
 	const char *activation; /* quantized */
@@ -25,7 +26,9 @@ typedef struct weir_decode_job {
 
 typedef struct weir_decode {
 	struct ggml_tensor node;
-	weir_decode_job *jobs; /* jobs_count = top-k */
+	weir_expert_op *members[2]; /* the op itself, and one that shares its step (gate and up) */
+	uint32_t members_count;
+	weir_decode_job *jobs; /* jobs_count = members × top-k */
 	uint32_t jobs_capacity, jobs_count;
 	uint32_t chunk_rows, chunks; /* of one job */
 	uint32_t quantized_row; /* row of activations that was quantized last */
@@ -79,6 +82,12 @@ struct weir_expert_op {
 	weir_lookahead lookahead;
 };
 
+/* An entry of an op's list of experts still to be worked on. */
+typedef struct todo_place {
+	weir_expert_op *op;
+	uint32_t index;
+} todo_place;
+
 struct weir_experts {
 	weir_session *session;
 	weir_steps *steps;
@@ -86,7 +95,7 @@ struct weir_experts {
 	char *quantized, *gathered, *result;
 	int32_t *zero_ids;
 	weir_lease **wait_leases;
-	uint32_t *wait_experts;
+	todo_place *wait_places; /* beside wait_leases */
 	const struct ggml_tensor *quantized_source; /* while a list is built */
 	enum ggml_type quantized_type;
 	uint32_t held;
@@ -102,9 +111,10 @@ struct weir_experts {
 /* Finds out what the router picked and asks for it. */
 int weir_experts_begin_op(weir_expert_op *op, weir_error *error);
 
-/* Takes the next expert of the op that is in memory off its list.  When none is: waits, or gives WEIR_EBUSY.  WEIR_EBUSY also
- * when no slot can be had, whatever one waits for. */
-int weir_experts_next(weir_expert_op *op, uint32_t *expert, bool wait, weir_error *error);
+/* Takes the next expert of these ops (one route) that is in memory off its op's list.  When none is: waits, or gives
+ * WEIR_EBUSY. WEIR_EBUSY also when no slot can be had, whatever one waits for. */
+int weir_experts_next(weir_expert_op *const *ops, uint32_t ops_count, bool wait, weir_expert_op **op, uint32_t *expert,
+		      weir_error *error);
 void weir_experts_release(weir_expert_op *op, uint32_t expert);
 void weir_experts_release_all(weir_expert_op *op);
 
