@@ -58,6 +58,21 @@ is_ready() {
 	[ -f "$stamp" ] && [ "$(sed 1q "$stamp")" = "$(recipe)" ] && runs_here && has_files "$(site)"
 }
 
+# Runs a command, its output to the log, in a process group of its own, so that an interruption ends all of it.
+run() {
+	setsid "$@" >>"$log" 2>&1 </dev/null &
+	child=$!
+	wait "$child"
+}
+
+install_engine() {
+	cp "$hook" "$work/hook.cmake" # a path without spaces, whatever ours has
+	run "$python" -m pip install --no-cache-dir --no-deps --require-hashes -r "$here/engine-tools.txt" || return 1
+	export CMAKE_BUILD_PARALLEL_LEVEL="${JOBS:-$(nproc)}" CMAKE_ARGS="$options -DCMAKE_PROJECT_ggml_INCLUDE=$work/hook.cmake"
+	run "$python" -m pip install --no-cache-dir --no-deps --no-build-isolation --require-hashes \
+		--no-binary llama-cpp-python -r "$here/engine.txt"
+}
+
 build() {
 	say "building the engine in $environment (once; several minutes)"
 	rm -rf "$environment"
@@ -65,12 +80,8 @@ build() {
 	python3 -m venv "$environment"
 	python=$environment/bin/python3
 	log=$weir_home/engine-$version.log
-	if ! {
-		"$python" -m pip install --no-cache-dir --no-deps --require-hashes -r "$here/engine-tools.txt" &&
-			CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} CMAKE_ARGS="$options -DCMAKE_PROJECT_ggml_INCLUDE=$hook" \
-				"$python" -m pip install --no-cache-dir --no-deps --no-build-isolation --require-hashes \
-				--no-binary llama-cpp-python -r "$here/engine.txt"
-	} >"$log" 2>&1 </dev/null; then
+	: >"$log"
+	if ! install_engine; then
 		tail -n 40 "$log" >&2
 		die "the engine could not be built; the whole log is $log"
 	fi
@@ -83,6 +94,7 @@ build() {
 }
 
 clean_up() {
+	[ -z "${child:-}" ] || kill -- "-$child" 2>/dev/null || true
 	rm -rf "$work"
 	[ -z "${building:-}" ] || [ -f "$stamp" ] || rm -rf "$environment"
 }
