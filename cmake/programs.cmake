@@ -56,6 +56,7 @@ if(TARGET weir_program AND TARGET weir_engine_objects)
   # ENABLE_EXPORTS: the program's own mmap and posix_madvise must win over libc's in libllama's calls.
   set_target_properties(weir_program PROPERTIES ENABLE_EXPORTS ON INSTALL_RPATH "${WEIR_ENGINE_RUN_PATH}")
   target_sources(weir_program PRIVATE $<TARGET_OBJECTS:weir_engine_objects> $<TARGET_OBJECTS:weir_backend_objects>)
+  target_sources(weir_program PRIVATE ${WEIR_PRELOAD_SOURCES})
   target_link_libraries(weir_program PRIVATE weir_engine)
   add_dependencies(weir_program weir_backend)
   if(TARGET weir_preload)

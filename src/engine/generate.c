@@ -360,7 +360,7 @@ int weir_engine_run(weir_engine *engine, const weir_engine_generate *wanted, wei
 {
 	generation g = {.engine = engine, .wanted = wanted, .result = result, .error = error};
 	uint64_t began;
-	int code;
+	int code, traced;
 
 	memset(result, 0, sizeof *result);
 	code = check_prompt(&g);
@@ -377,5 +377,6 @@ int weir_engine_run(weir_engine *engine, const weir_engine_generate *wanted, wei
 		llama_sampler_free(g.sampler);
 	XXH3_freeState(g.hash);
 	free(g.token_ns);
-	return code;
+	traced = weir_session_end_trace(engine->session, code ? NULL : error);
+	return code ? code : traced;
 }

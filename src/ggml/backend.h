@@ -26,6 +26,7 @@ typedef struct weir_backend_options {
 	const char *io_fault; /* fault.h; NULL for none */
 	const char *policy; /* store.h; NULL is "auto" */
 	const char *trace_path; /* routing trace to write, or NULL */
+	const char *report_path; /* written when a session ends, or NULL */
 	uint32_t queue_depth; /* 0: the default */
 	uint32_t piece_bytes; /* 0: the default */
 	uint32_t threads; /* compute threads, for the size of work buffers; 0: one per processor */
@@ -61,6 +62,10 @@ int weir_session_start(weir_session *session, weir_error *error);
 /* The plan in force; NULL before the start. */
 const weir_plan *weir_session_plan(const weir_session *session);
 void weir_session_get_stats(const weir_session *session, weir_session_stats *stats);
+
+/* Puts the routing trace in place, whole, or leaves nothing of it when the last graph failed; nothing is traced after that.  A
+ * session that is freed does it too, but has nowhere to say that it failed. */
+int weir_session_end_trace(weir_session *session, weir_error *error);
 
 /* The error that made the last graph fail; code 0 when none did. */
 const weir_error *weir_session_error(const weir_session *session);

@@ -38,10 +38,12 @@ int weir_backend_configure(const weir_backend_options *wanted, weir_error *error
 	options.io_fault = old.io_fault;
 	options.policy = old.policy;
 	options.trace_path = old.trace_path;
+	options.report_path = old.report_path;
 	result |= copy_string(&options.io_method, wanted->io_method);
 	result |= copy_string(&options.io_fault, wanted->io_fault);
 	result |= copy_string(&options.policy, wanted->policy);
 	result |= copy_string(&options.trace_path, wanted->trace_path);
+	result |= copy_string(&options.report_path, wanted->report_path);
 	configured = true;
 	if (result)
 		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for the options");
@@ -63,14 +65,22 @@ static uint64_t budget_from_environment(void)
 	return weir_limits_resolve(&limits, &size);
 }
 
+static const char *text_from_environment(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text && *text ? text : NULL;
+}
+
 static void configure_from_environment(void)
 {
 	weir_backend_options wanted = {
 		.budget_bytes = budget_from_environment(),
-		.io_method = getenv("WEIR_IO"),
-		.io_fault = getenv("WEIR_FAULT"),
-		.policy = getenv("WEIR_POLICY"),
-		.trace_path = getenv("WEIR_TRACE"),
+		.io_method = text_from_environment("WEIR_IO"),
+		.io_fault = text_from_environment("WEIR_FAULT"),
+		.policy = text_from_environment("WEIR_POLICY"),
+		.trace_path = text_from_environment("WEIR_TRACE"),
+		.report_path = text_from_environment("WEIR_REPORT"),
 		.lookahead = true,
 	};
 

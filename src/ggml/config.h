@@ -4,7 +4,8 @@
 
 #include "ggml/backend.h"
 
-/* The options in force: those of weir_backend_configure, else WEIR_MEMORY, WEIR_IO, WEIR_POLICY from the environment. */
+/* The options in force: those of weir_backend_configure, else from the environment: WEIR_MEMORY, WEIR_IO, WEIR_POLICY,
+ * WEIR_REPORT, WEIR_TRACE. */
 const weir_backend_options *weir_config(void);
 
 /* Inside a program that is not weir's, an error has no other way out than standard error; inside ours this does nothing. */

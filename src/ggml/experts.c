@@ -23,6 +23,7 @@
 #include "base/fail.h"
 #include "ggml/decode.h"
 #include "ggml/lookahead.h"
+#include "ggml/trace.h"
 #include "os/memory.h"
 
 #define AHEAD_PAIRS_PER_EXPERT 4 /* ask for a whole layer ahead when each expert is wanted so often on average */
@@ -329,6 +330,7 @@ int weir_experts_begin_op(weir_expert_op *op, weir_error *error)
 {
 	weir_experts *experts = op->experts;
 	const struct ggml_tensor *ids = op->node->src[2];
+	int result;
 
 	if (experts->route.ids != ids) {
 		if (build_route(&experts->route, ids, (uint32_t)op->weight->tensor->ne[2]))
@@ -341,7 +343,10 @@ int weir_experts_begin_op(weir_expert_op *op, weir_error *error)
 	memcpy(op->todo, experts->route.active, experts->route.active_count * sizeof *op->todo);
 	op->todo_count = experts->route.active_count;
 	op->begun = true;
-	return acquire_onward(op, error);
+	result = acquire_onward(op, error);
+	if (experts->session->trace)
+		weir_trace_route(op);
+	return result;
 }
 
 static uint32_t collect_held(weir_expert_op *const *ops, uint32_t ops_count)

@@ -6,7 +6,8 @@
  *
  * A step is a custom node: ggml's threads run it like any other, and the barrier after it publishes what it did.  The graph
  * struct is a copy of the engine's with another list of nodes, so that ggml's tables of uses, and with them its fusing of
- * neighbours, stay as they are.  When every weight is resident the engine's graph runs untouched.
+ * neighbours, stay as they are.  When every weight is resident the engine's graph runs untouched,
+ * but for the steps of a routing trace.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "ggml/ring.h"
 #include "ggml/rows.h"
 #include "ggml/steps.h"
+#include "ggml/trace.h"
 
 #include <ggml-backend-impl.h>
 #include <ggml-impl.h>
@@ -182,8 +184,10 @@ static int append_node(weir_session *session, struct ggml_tensor *node)
 	weir_weight *weight = weir_weights_find(session, node->src[0]);
 	int result = 0;
 
+	if (session->trace && weight && weight->place == PLACE_RESIDENT && node->op == GGML_OP_MUL_MAT_ID)
+		result = weir_trace_append(session->trace, session->steps, node);
 	if (!weight || weight->place == PLACE_RESIDENT || weight->place == PLACE_MAPPED)
-		return weir_steps_add(session->steps, node);
+		return result ? result : weir_steps_add(session->steps, node);
 	if (weight->place == PLACE_SLOTS && node->op == GGML_OP_MUL_MAT_ID)
 		return weir_experts_append(session->experts, session->steps, node, weight);
 	if (is_row_lookup(node, weight))
@@ -224,13 +228,15 @@ enum ggml_status weir_graph_compute(weir_session *session, ggml_backend_t inner,
 	enum ggml_status status;
 
 	fix_views(graph);
-	if (session->plan.all_resident)
+	if (session->plan.all_resident && !session->trace)
 		return ggml_backend_graph_compute(inner, graph);
 	if (!session->steps)
 		session->steps = calloc(1, sizeof *session->steps);
 	if (!session->steps)
 		return GGML_STATUS_ALLOC_FAILED;
 	weir_experts_begin_graph(session->experts);
+	if (session->trace)
+		weir_trace_begin_graph(session->trace);
 	if (build(session, graph))
 		return GGML_STATUS_ALLOC_FAILED;
 	with_steps = *graph;
@@ -239,5 +245,7 @@ enum ggml_status weir_graph_compute(weir_session *session, ggml_backend_t inner,
 	with_steps.uid = 0;
 	status = ggml_backend_graph_compute(inner, &with_steps);
 	weir_experts_end_graph(session->experts);
+	if (session->trace)
+		weir_trace_end_graph(session->trace);
 	return status;
 }

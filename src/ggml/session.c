@@ -11,10 +11,13 @@
 
 #include "base/fail.h"
 #include "ggml/buffer.h"
+#include "ggml/config.h"
 #include "ggml/experts.h"
 #include "ggml/ring.h"
 #include "ggml/rows.h"
+#include "ggml/plugin_report.h"
 #include "ggml/session.h"
+#include "ggml/trace.h"
 #include "os/memory.h"
 #include "os/process.h"
 
@@ -189,6 +192,8 @@ static int start(weir_session *session, weir_error *error)
 		result = open_io(session, error);
 	if (!result)
 		result = weir_place_weights(session, error);
+	if (!result)
+		result = weir_trace_open(session, error);
 	return result;
 }
 
@@ -253,10 +258,29 @@ void weir_session_get_stats(const weir_session *session, weir_session_stats *sta
 	}
 }
 
+int weir_session_end_trace(weir_session *session, weir_error *error)
+{
+	weir_trace *trace = session->trace;
+
+	session->trace = NULL;
+	return weir_trace_close(trace, !session->failed, error);
+}
+
+void weir_session_hand_over(weir_session *session)
+{
+	weir_error error;
+
+	if (weir_session_end_trace(session, &error))
+		weir_config_complain(&error);
+	if (weir_plugin_report_write(session, &error))
+		weir_config_complain(&error);
+}
+
 void weir_session_free(weir_session *session)
 {
 	if (!session)
 		return;
+	weir_session_hand_over(session);
 	weir_steps_free(session->steps);
 	weir_experts_close(session->experts);
 	weir_rows_close(session->rows);

@@ -75,12 +75,14 @@ typedef struct weir_ring weir_ring;
 typedef struct weir_rows weir_rows;
 typedef struct weir_experts weir_experts;
 typedef struct weir_steps weir_steps;
+typedef struct weir_trace weir_trace;
 
 struct weir_session {
 	weir_session *next;
 	unsigned buffers; /* weight buffers alive */
 	bool started;
 	bool failed;
+	bool reported; /* plugin_report.c */
 	weir_error error; /* of the last graph */
 	weir_error start_error; /* of a start that failed; code 0: none */
 	weir_backend_options options;
@@ -106,6 +108,7 @@ struct weir_session {
 	weir_rows *rows;
 	weir_experts *experts;
 	weir_steps *steps;
+	weir_trace *trace; /* NULL: none is wanted */
 };
 
 /* weights.c: the registry */
@@ -122,6 +125,8 @@ bool weir_weights_is_rows(const weir_weight *weight); /* may live in ROWS */
 
 /* session.c */
 void weir_session_free(weir_session *session);
+/* Writes what outlives the session: the trace and the report, if they are wanted and not written yet. */
+void weir_session_hand_over(weir_session *session);
 
 /* place.c */
 int weir_place_weights(weir_session *session, weir_error *error);

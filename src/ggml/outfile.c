@@ -1,0 +1,110 @@
+/*
+ * outfile.c - see outfile.h.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "ggml/outfile.h"
+
+static int fail_open(const char *path, int sys_errno, weir_error *error)
+{
+	return weir_fail(error, weir_code_of_errno(sys_errno), path, WEIR_ERROR_NO_OFFSET, sys_errno, "cannot be written");
+}
+
+/* Two files of one process may have the same target: the number keeps what is beside apart. */
+static char *name_beside(const char *target)
+{
+	static atomic_uint numbers;
+	char *name;
+
+	if (asprintf(&name, "%s.%ld-%u.part", target, (long)getpid(), atomic_fetch_add(&numbers, 1)) < 0)
+		return NULL;
+	return name;
+}
+
+static int open_stream(weir_outfile *file, const char *path, weir_error *error)
+{
+	int flags = O_WRONLY | O_CLOEXEC | O_NOCTTY | (file->beside ? O_CREAT | O_EXCL : 0);
+	int fd = open(file->beside ? file->beside : file->target, flags, 0666);
+
+	if (fd < 0)
+		return fail_open(path, errno, error);
+	file->stream = fdopen(fd, "w");
+	if (file->stream)
+		return 0;
+	close(fd);
+	if (file->beside)
+		unlink(file->beside);
+	return weir_fail(error, WEIR_ENOMEM, path, WEIR_ERROR_NO_OFFSET, errno, "no memory for the file's buffer");
+}
+
+static void release(weir_outfile *file)
+{
+	free(file->target);
+	free(file->beside);
+	memset(file, 0, sizeof *file);
+}
+
+int weir_outfile_open(const char *path, weir_outfile *file, weir_error *error)
+{
+	struct stat status;
+	bool special = stat(path, &status) == 0 && !S_ISREG(status.st_mode);
+	int result;
+
+	memset(file, 0, sizeof *file);
+	file->target = realpath(path, NULL); /* a link stays a link: what it points at is replaced */
+	if (!file->target)
+		file->target = strdup(path);
+	if (file->target && !special)
+		file->beside = name_beside(file->target);
+	if (!file->target || (!special && !file->beside))
+		result = weir_fail(error, WEIR_ENOMEM, path, WEIR_ERROR_NO_OFFSET, 0, "no memory for a file's name");
+	else
+		result = open_stream(file, path, error);
+	if (result)
+		release(file);
+	return result;
+}
+
+int weir_outfile_fail(const weir_outfile *file, int sys_errno, weir_error *error)
+{
+	bool full = sys_errno == ENOSPC || sys_errno == EDQUOT;
+
+	return weir_fail(error, full ? WEIR_ENOSPACE : WEIR_EIO, file->target, WEIR_ERROR_NO_OFFSET, sys_errno, "write failed");
+}
+
+int weir_outfile_finish(weir_outfile *file, weir_error *error)
+{
+	int failed = 0, result = 0;
+
+	if (!file->stream)
+		return 0;
+	if (fflush(file->stream) || ferror(file->stream) || (file->beside && fsync(fileno(file->stream))))
+		failed = errno ? errno : EIO;
+	if (fclose(file->stream) && !failed)
+		failed = errno;
+	if (!failed && file->beside && rename(file->beside, file->target))
+		failed = errno;
+	if (failed)
+		result = weir_outfile_fail(file, failed, error);
+	if (failed && file->beside)
+		unlink(file->beside);
+	release(file);
+	return result;
+}
+
+void weir_outfile_discard(weir_outfile *file)
+{
+	if (file->stream)
+		fclose(file->stream);
+	if (file->beside)
+		unlink(file->beside);
+	release(file);
+}

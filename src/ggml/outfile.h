@@ -1,0 +1,30 @@
+/*
+ * outfile.h - a file that is written beside its place and renamed into it when it is whole (internal to src/ggml).
+ *
+ * A path that names something else than a regular file (/dev/stderr, a pipe) is written to directly.  One thread at a time.
+ */
+#ifndef WEIR_GGML_OUTFILE_H
+#define WEIR_GGML_OUTFILE_H
+
+#include <stdio.h>
+
+#include "weir/error.h"
+
+typedef struct weir_outfile {
+	FILE *stream; /* NULL: closed */
+	char *target; /* links followed */
+	char *beside; /* NULL when the target is written to directly */
+} weir_outfile;
+
+int weir_outfile_open(const char *path, weir_outfile *file, weir_error *error);
+
+/* Flushes, makes durable, renames, closes; a failure leaves what was there before.  Does nothing when closed. */
+int weir_outfile_finish(weir_outfile *file, weir_error *error);
+
+/* Closes; nothing is left of it. */
+void weir_outfile_discard(weir_outfile *file);
+
+/* Fills `error` for a write that failed with this errno. */
+int weir_outfile_fail(const weir_outfile *file, int sys_errno, weir_error *error);
+
+#endif
