@@ -115,21 +115,44 @@ static void run_ring_step(struct ggml_tensor *node, int thread, int threads, voi
 	(void)threads;
 	if (thread || step->session->failed)
 		return;
-	if (weir_ring_use(step->session->ring, step->weight, &step->weight->tensor->data, &error))
+	if (weir_ring_use(step->session->ring, step->part, &step->matrix.data, &error))
 		weir_session_set_error(step->session, &error);
 }
 
-static int append_ring(weir_session *session, weir_weight *weight)
+static void shape_part(weir_ring_step *step, struct ggml_tensor *node, const weir_ring_part *part)
+{
+	step->matrix = *node->src[0];
+	step->multiply = *node;
+	step->multiply.src[0] = &step->matrix;
+	if (part->rows == step->matrix.ne[1])
+		return;
+	step->matrix.ne[1] = part->rows;
+	step->matrix.nb[2] = step->matrix.nb[3] = step->matrix.nb[1] * (size_t)part->rows;
+	step->multiply.ne[0] = part->rows;
+	step->multiply.view_src = NULL;
+	step->multiply.data = (char *)node->data + (size_t)part->row * node->nb[0];
+}
+
+static int append_ring(weir_session *session, struct ggml_tensor *node, weir_weight *weight)
 {
 	weir_steps *steps = session->steps;
-	weir_ring_step *step = weir_steps_take(&steps->rings, &steps->rings_count, &steps->rings_capacity, sizeof *step);
+	int result = 0;
 
-	if (!step)
-		return WEIR_ENOMEM;
-	step->session = session;
-	step->weight = weight;
-	weir_step_node(&step->node, run_ring_step, step);
-	return weir_steps_add(steps, &step->node);
+	for (uint32_t i = 0; i < weight->parts_count && !result; i++) {
+		weir_ring_step *step =
+			weir_steps_take(&steps->rings, &steps->rings_count, &steps->rings_capacity, sizeof *step);
+
+		if (!step)
+			return WEIR_ENOMEM;
+		step->session = session;
+		step->part = weight->part_first + i;
+		shape_part(step, node, weir_ring_get_part(session->ring, step->part));
+		weir_step_node(&step->node, run_ring_step, step);
+		result = weir_steps_add(steps, &step->node);
+		if (!result)
+			result = weir_steps_add(steps, &step->multiply);
+	}
+	return result;
 }
 
 static void run_rows_step(struct ggml_tensor *node, int thread, int threads, void *user)
@@ -193,9 +216,9 @@ static int append_node(weir_session *session, struct ggml_tensor *node)
 	if (is_row_lookup(node, weight))
 		return append_rows(session, node, weight);
 	if (weight->place == PLACE_RING && node->op == GGML_OP_MUL_MAT)
-		result = append_ring(session, weight);
+		return append_ring(session, node, weight);
 	/* Any other use reads through the mapping: right, if slow. */
-	return result ? result : weir_steps_add(session->steps, node);
+	return weir_steps_add(session->steps, node);
 }
 
 /* A graph that was laid out before the session started has views that point into the mapping still. */

@@ -97,8 +97,7 @@ static int decide(weir_session *session)
 		weir_weight *weight = &session->weights[i];
 
 		decide_one(session, weight);
-		if (weight->place == PLACE_RESIDENT && !session->plan.all_resident && !weight->stays &&
-		    weir_weights_is_matrix(weight))
+		if (weight->place == PLACE_RESIDENT && !session->plan.all_resident && weir_weights_is_matrix(weight))
 			matrices[count++] = weight;
 	}
 	qsort(matrices, count, sizeof *matrices, by_order);

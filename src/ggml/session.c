@@ -13,9 +13,9 @@
 #include "ggml/buffer.h"
 #include "ggml/config.h"
 #include "ggml/experts.h"
+#include "ggml/plugin_report.h"
 #include "ggml/ring.h"
 #include "ggml/rows.h"
-#include "ggml/plugin_report.h"
 #include "ggml/session.h"
 #include "ggml/trace.h"
 #include "os/memory.h"
@@ -26,7 +26,7 @@
 #define MARGIN_MAX_BYTES (48u << 20) /* ... does not depend on the budget asked for */
 #define SLOT_ALIGNMENT_BYTES 4096
 #define PARTS_OF_A_LAYER 3 /* gate, up, down: asked for together */
-#define RING_AHEAD_BYTES (64u << 20) /* two full queues of reads beyond the weight in use and the next */
+#define RING_AHEAD_BYTES (28u << 20) /* what keeps the drive's queue full while parts are worked on */
 #define HEADER_READAHEAD_BYTES (16u << 20)
 
 static uint64_t slot_bytes_of(const weir_weight *weight)
@@ -71,47 +71,13 @@ static int add_weight(weir_plan_facts *facts, const weir_weight *weight)
 	if (weir_weights_is_rows(weight)) {
 		facts->rows_bytes += weight->bytes;
 		facts->rows_per_token_bytes += weight->tensor->nb[1];
-	} else if (weir_weights_is_matrix(weight) && !weight->stays) {
+	} else if (weir_weights_is_matrix(weight)) {
 		facts->dense_stream_bytes += weight->bytes;
-		if (facts->dense_largest_bytes < weight->bytes)
-			facts->dense_largest_bytes = weight->bytes;
+		if (facts->dense_largest_bytes < weir_ring_largest_part(weight))
+			facts->dense_largest_bytes = weir_ring_largest_part(weight);
 	} else {
 		facts->dense_fixed_bytes += weight->bytes;
 	}
-	return 0;
-}
-
-static int by_size_down(const void *a, const void *b)
-{
-	const weir_weight *x = *(const weir_weight *const *)a, *y = *(const weir_weight *const *)b;
-
-	return x->bytes > y->bytes ? -1 : x->bytes < y->bytes;
-}
-
-/* The ring must hold two of the largest weight that goes through it.  Where a few weights (an output matrix) are much larger
- * than the rest, less memory is needed when those stay: keep the k largest, for the k that makes kept + ring smallest. */
-static int choose_what_stays(weir_session *session)
-{
-	weir_weight **matrices = malloc((session->weights_count + 1) * sizeof *matrices);
-	uint64_t kept = 0, least = UINT64_MAX;
-	uint32_t count = 0, stay = 0;
-
-	if (!matrices)
-		return WEIR_ENOMEM;
-	for (uint32_t i = 0; i < session->weights_count; i++) {
-		session->weights[i].stays = false;
-		if (session->weights[i].order != UINT64_MAX && weir_weights_is_matrix(&session->weights[i]))
-			matrices[count++] = &session->weights[i];
-	}
-	qsort(matrices, count, sizeof *matrices, by_size_down);
-	for (uint32_t k = 0; k < count; kept += matrices[k++]->bytes)
-		if (kept + weir_ring_least_bytes(matrices[k]->bytes) < least) {
-			least = kept + weir_ring_least_bytes(matrices[k]->bytes);
-			stay = k;
-		}
-	for (uint32_t k = 0; k < stay; k++)
-		matrices[k]->stays = true;
-	free(matrices);
 	return 0;
 }
 
@@ -133,8 +99,6 @@ int weir_session_facts(weir_session *session, weir_plan_facts *facts, weir_error
 	memset(facts, 0, sizeof *facts);
 	facts->hit_rate_hint = -1;
 	facts->budget_bytes = session->options.budget_bytes ? session->options.budget_bytes : UINT64_MAX / 4;
-	if (choose_what_stays(session))
-		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for the list of weights");
 	for (uint32_t i = 0; i < session->weights_count; i++)
 		if (add_weight(facts, &session->weights[i]))
 			return weir_fail(error, WEIR_ELIMIT, session->files[session->weights[i].file].path,

@@ -39,14 +39,13 @@ typedef struct weir_weight {
 	void *mapped; /* tensor->data as libllama set it */
 	uint32_t file;
 	unsigned uses; /* weir_use bits */
-	bool stays; /* a matrix so much larger than the others that keeping it takes less than a ring for it */
 	enum weir_place place;
 	uint64_t offset, bytes;
 	uint64_t order; /* of its first use in a graph; UINT64_MAX: never used */
 	uint32_t group; /* SLOTS: group in the store, and chunk_first + expert is the chunk */
 	uint32_t chunk_first;
 	uint32_t used_experts; /* SLOTS: top-k */
-	uint32_t successor; /* RING: the weight that was used next last time, or WEIR_NO_WEIGHT */
+	uint32_t part_first, parts_count; /* RING: its parts in the ring */
 } weir_weight;
 
 #define WEIR_NO_WEIGHT UINT32_MAX

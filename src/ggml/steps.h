@@ -10,11 +10,12 @@
 
 typedef struct weir_expert_op weir_expert_op;
 
-/* A step before a node that reads a weight of the ring. */
+/* A step before a mul_mat that reads a weight of the ring, and the mul_mat over one of its parts: rows of the matrix are rows
+ * of the result. */
 typedef struct weir_ring_step {
 	weir_session *session;
-	weir_weight *weight;
-	struct ggml_tensor node;
+	uint32_t part;
+	struct ggml_tensor node, multiply, matrix;
 } weir_ring_step;
 
 /* A step before a get_rows, and the get_rows that reads the compact rows instead. */

@@ -78,7 +78,6 @@ int weir_weights_add(weir_session *session, struct ggml_tensor *tensor)
 	weight->offset = (uintptr_t)tensor->data - file->map_start + file->map_offset;
 	weight->bytes = ggml_nbytes(tensor);
 	weight->order = UINT64_MAX;
-	weight->successor = WEIR_NO_WEIGHT;
 	session->table[table_slot(session, tensor)] = session->weights_count++;
 	return 0;
 }
