@@ -211,7 +211,8 @@ static int append_node(weir_session *session, struct ggml_tensor *node)
 		result = weir_trace_append(session->trace, session->steps, node);
 	if (!weight || weight->place == PLACE_RESIDENT || weight->place == PLACE_MAPPED)
 		return result ? result : weir_steps_add(session->steps, node);
-	if (weight->place == PLACE_SLOTS && node->op == GGML_OP_MUL_MAT_ID)
+	/* A batch of which no output is wanted leaves the last layer without tokens: nothing to do, so nothing to read. */
+	if (weight->place == PLACE_SLOTS && node->op == GGML_OP_MUL_MAT_ID && !ggml_is_empty(node))
 		return weir_experts_append(session->experts, session->steps, node, weight);
 	if (is_row_lookup(node, weight))
 		return append_rows(session, node, weight);
