@@ -33,6 +33,7 @@ typedef struct engine_buffer {
 static pthread_mutex_t lists_mutex = PTHREAD_MUTEX_INITIALIZER;
 static engine_buffer *engine_buffers;
 static weir_session *sessions;
+static uint64_t generation; /* engine buffers made so far */
 
 /* --- data access, the same for both kinds ---------------------------------------------------------------------------- */
 
@@ -144,8 +145,19 @@ static ggml_backend_buffer_t type_alloc_buffer(ggml_backend_buffer_type_t type, 
 	pthread_mutex_lock(&lists_mutex);
 	self->next = engine_buffers;
 	engine_buffers = self;
+	generation++;
 	pthread_mutex_unlock(&lists_mutex);
 	return self->buffer;
+}
+
+uint64_t weir_buffer_generation(void)
+{
+	uint64_t now;
+
+	pthread_mutex_lock(&lists_mutex);
+	now = generation;
+	pthread_mutex_unlock(&lists_mutex);
+	return now;
 }
 
 void weir_buffer_mark_computed(void)

@@ -14,6 +14,9 @@ ggml_backend_buffer_t weir_buffer_from_mapping(ggml_backend_dev_t device, void *
 /* The session that a graph's weights belong to, or NULL. */
 weir_session *weir_buffer_session_of(struct ggml_cgraph *graph);
 
+/* A number that changes whenever the engine has made a buffer: a context was made, or needs more than it had. */
+uint64_t weir_buffer_generation(void);
+
 /* From now on, clearing a buffer must write: a graph may have written to it. */
 void weir_buffer_mark_computed(void);
 

@@ -69,6 +69,7 @@ static enum ggml_status backend_graph_compute(ggml_backend_t backend, struct ggm
 		return ggml_backend_graph_compute(self->inner, graph);
 	session->failed = false;
 	memset(&session->error, 0, sizeof session->error);
+	weir_session_adapt(session, graph);
 	if (!session->started) {
 		weir_weights_learn(session, graph);
 		if (weir_session_start(session, &error)) {
@@ -96,7 +97,7 @@ static void backend_graph_optimize(ggml_backend_t backend, struct ggml_cgraph *g
 
 	(void)backend;
 	(void)params;
-	if (!session || session->started)
+	if (!session || (session->started && session->generation == weir_buffer_generation()))
 		return;
 	weir_weights_learn(session, graph);
 	threads = session->options.threads ? session->options.threads : (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);

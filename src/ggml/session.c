@@ -156,12 +156,12 @@ static int start(weir_session *session, weir_error *error)
 		result = open_io(session, error);
 	if (!result)
 		result = weir_place_weights(session, error);
-	if (!result)
+	if (!result && !session->trace)
 		result = weir_trace_open(session, error);
 	return result;
 }
 
-/* A start that failed leaves what it had opened to the session's end; it is not tried again. */
+/* A start that failed leaves what it had opened to the session's end; it is not tried again, unless contexts changed. */
 int weir_session_start(weir_session *session, weir_error *error)
 {
 	int result;
@@ -181,8 +181,66 @@ int weir_session_start(weir_session *session, weir_error *error)
 			*error = session->start_error;
 		return result;
 	}
+	session->scratch_placed = session->scratch;
+	session->generation = weir_buffer_generation();
 	session->started = true;
 	return 0;
+}
+
+static void close_parts(weir_session *session)
+{
+	weir_steps_free(session->steps);
+	weir_experts_close(session->experts);
+	weir_rows_close(session->rows);
+	weir_ring_close(session->ring);
+	weir_store_close(session->store);
+	weir_io_close(session->io);
+	weir_memory_unmap(session->resident, session->resident_bytes);
+	session->steps = NULL;
+	session->experts = NULL;
+	session->rows = NULL;
+	session->ring = NULL;
+	session->store = NULL;
+	session->io = NULL;
+	session->resident = NULL;
+	session->resident_bytes = 0;
+}
+
+/* Back to how it was before the start: weights in the mapping, no memory taken.  Counts begin again. */
+static void stop(weir_session *session)
+{
+	close_parts(session);
+	session->start_bytes_read = 0;
+	for (uint32_t i = 0; i < session->weights_count; i++) {
+		session->weights[i].tensor->data = session->weights[i].mapped;
+		session->weights[i].place = PLACE_MAPPED;
+	}
+	session->start_error.code = 0;
+	session->started = false;
+}
+
+static bool has_outgrown(const weir_session *session)
+{
+	uint64_t kv_bytes, compute_bytes, touched;
+
+	if (memcmp(&session->scratch, &session->scratch_placed, sizeof session->scratch) != 0)
+		return true;
+	weir_buffer_sizes(&kv_bytes, &compute_bytes, &touched);
+	compute_bytes += session->work_bytes + weir_experts_scratch_bytes(&session->scratch);
+	return kv_bytes + compute_bytes > session->plan.memory_kv_bytes + session->plan.memory_compute_bytes;
+}
+
+void weir_session_adapt(weir_session *session, struct ggml_cgraph *graph)
+{
+	uint64_t generation = weir_buffer_generation();
+
+	if (session->generation == generation)
+		return;
+	session->generation = generation;
+	if (session->started)
+		weir_weights_learn(session, graph);
+	if (session->start_error.code || (session->started && has_outgrown(session)))
+		stop(session);
 }
 
 const weir_plan *weir_session_plan(const weir_session *session)
@@ -245,13 +303,7 @@ void weir_session_free(weir_session *session)
 	if (!session)
 		return;
 	weir_session_hand_over(session);
-	weir_steps_free(session->steps);
-	weir_experts_close(session->experts);
-	weir_rows_close(session->rows);
-	weir_ring_close(session->ring);
-	weir_store_close(session->store);
-	weir_io_close(session->io);
-	weir_memory_unmap(session->resident, session->resident_bytes);
+	close_parts(session);
 	for (uint32_t i = 0; i < session->files_count; i++)
 		free(session->files[i].path);
 	free(session->files);

@@ -96,6 +96,8 @@ struct weir_session {
 	uint64_t work_bytes; /* the CPU backend's work buffer at its largest */
 	uint64_t nodes_max; /* of the graphs seen */
 	weir_scratch_sizes scratch;
+	weir_scratch_sizes scratch_placed; /* what the start made room for */
+	uint64_t generation; /* of the engine's buffers that the session is fit for */
 
 	weir_plan plan;
 	weir_io *io;
@@ -124,6 +126,9 @@ bool weir_weights_is_rows(const weir_weight *weight); /* may live in ROWS */
 
 /* session.c */
 void weir_session_free(weir_session *session);
+/* Before a graph is computed.  Programs make contexts while a model stays loaded: when they need more than the plan left for
+ * them, the session is brought back to before its start, so that the next start divides the budget anew. */
+void weir_session_adapt(weir_session *session, struct ggml_cgraph *graph);
 /* Writes what outlives the session: the trace and the report, if they are wanted and not written yet. */
 void weir_session_hand_over(weir_session *session);
 
