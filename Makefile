@@ -34,7 +34,7 @@ check: setup-check ## set up, build, run every test; the last line counts them
 check-long: setup-check ## the same and the long tests, with a second compiler and the sanitizers over everything
 	@sh tools/check/check.sh $(BUILD) long
 
-bench: setup-check all ## measure; results go to $(BUILD)/bench
+bench: setup-check all ## measure; results go to build/bench
 	@sh tools/check/bench.sh $(BUILD)
 
 fuzz: ## run each fuzzer for FUZZ_SECONDS (60); needs clang
