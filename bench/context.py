@@ -1,5 +1,4 @@
 """What every line of measurement uses: the programs, the models, the drive's rate, the common ways to run them."""
-import json
 import os
 import random
 import shutil
@@ -17,6 +16,7 @@ import gguf_file  # noqa: E402
 import make_models  # noqa: E402
 import shapes  # noqa: E402
 
+DISK_SECONDS = 4
 SPARE_BYTES = 2 << 30  # left free on the drive when a model is written
 
 
@@ -58,6 +58,11 @@ class Bench:
 
     def plugin(self):
         return self._optional(os.path.join(self.options.build, "libggml-weir.so"), os.R_OK)
+
+    def preload(self):
+        """The object that keeps stock programs from reading a whole model at their start, or None."""
+        path = os.path.join(self.options.build, "libweir-mmap-preload.so")
+        return path if os.access(path, os.R_OK) else None
 
     def engine_program(self, name):
         """(path of one of llama.cpp's own programs, its environment)."""
@@ -131,12 +136,9 @@ class Bench:
     # Programs
 
     def drive_rate(self, model):
-        """Bytes per second that the drive gives now, to reads as weir makes them."""
-        report = measure.run_json([self.weir, "disk", "--json", model])[0]
-        for key in ("device_bytes_per_second", "bytes_per_second"):
-            if report.get(key):
-                return report[key]
-        raise measure.Failed(f"weir disk names no rate: {json.dumps(report)[:300]}")
+        """Bytes per second that the drive gives now, to reads as weir makes them: never a remembered figure."""
+        command = [self.weir, "disk", model, "--no-cache", "--seconds", str(DISK_SECONDS), "--json"]
+        return measure.run_json(command)[0]["bytes_per_second"]
 
     def plan(self, model, budget, ctx):
         """What `weir plan` says about a model and a budget."""

@@ -17,10 +17,6 @@ START_SECONDS_MAX = 300
 FORECAST_ERROR_MAX = 0.3
 
 
-def _plugin_environment(bench, size):
-    return {"GGML_BACKEND_PATH": bench.plugin(), "WEIR_MEMORY": f"{size // 1024}K"}
-
-
 def _free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -53,7 +49,7 @@ def _peak_bytes(pid):
 
 
 @contextlib.contextmanager
-def _server(bench, model, size, ctx):
+def _server(bench, model, ctx, plugin):
     """An unmodified llama-server with the plugin: (its address, its process)."""
     program, environment = bench.engine_program("llama-server")
     port = _free_port()
@@ -62,7 +58,7 @@ def _server(bench, model, size, ctx):
                "--no-warmup"]
     log = os.path.join(bench.work, "llama-server.log")
     with open(log, "wb") as out:
-        process = subprocess.Popen(command, env={**os.environ, **environment, **_plugin_environment(bench, size)},
+        process = subprocess.Popen(command, env={**os.environ, **environment, **plugin},
                                    stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         try:
             _wait_for(process, f"http://127.0.0.1:{port}")
@@ -76,14 +72,15 @@ def _server(bench, model, size, ctx):
                 process.wait()
 
 
-def _served_text(bench, model, size, ids, tokens, sheet):
+def _served_text(bench, model, ids, environment, sheet, peak):
     """What llama-server writes after the same tokens, greedily."""
-    with _server(bench, model, size, ctx=max(512, len(ids) + tokens)) as (url, process):
+    tokens = bench.options.tokens
+    with _server(bench, model, max(512, len(ids) + tokens), environment) as (url, process):
         body = {"prompt": ids, "n_predict": tokens, "temperature": 0, "top_k": 1, "cache_prompt": False, "ignore_eos": True,
                 "repeat_penalty": 1.0}
         answer = _ask(url + "/completion", body, timeout=bench.options.timeout)
         sheet.add("llama-server, generation", answer["timings"]["predicted_per_second"], "tokens/s")
-        sheet.add("llama-server, peak memory", _peak_bytes(process.pid), "bytes", size)
+        sheet.add("llama-server, peak memory", _peak_bytes(process.pid), "bytes", peak)
         return answer["content"]
 
 
@@ -92,27 +89,36 @@ def _whole_characters(text):
     return text.replace("\ufffd", "")
 
 
-def stock(bench):
-    """Unmodified llama-bench and llama-server with the plugin and a budget."""
-    model = bench.model("moe-1b")
+def _stock_sheet(bench, model, size, environment, preloaded):
     tokens = bench.options.tokens
+    sheet = figures.Sheet("stock", model=os.path.basename(model), memory=figures.show(size, "bytes"), tokens=tokens,
+                          threads=bench.options.threads, start="preloaded" if preloaded else "plain", cache="cold")
+    # In a plain start the engine maps the file populated: its pages are in memory for a moment, and count in the peak.
+    peak = size if preloaded else None
+    machine.make_cold(model)
+    speed, cost = bench.run_llama_bench(model, 64, tokens, False, ["--device", "WEIR0", "-ngl", "99"], environment)
+    sheet.add("llama-bench, prompt of 64", speed["prompt"], "tokens/s")
+    sheet.add("llama-bench, generation", speed["generation"], "tokens/s")
+    sheet.add("llama-bench, peak memory", cost.peak_bytes, "bytes", peak)
+    prompt = bench.prompt(model, 24)
+    report, _ = bench.run_weir(model, size, prompt, tokens, ctx=512)
+    sheet.add("weir run, generation", report["tokens_per_second"], "tokens/s")
+    machine.make_cold(model)
+    served = _served_text(bench, model, [int(t) for t in prompt.split(",")], environment, sheet, peak)
+    same = _whole_characters(served) == _whole_characters(report["text"])
+    sheet.add("llama-server writes what weir run writes", same, "", True, "==")
+    sheet.note(f"text begins: {report['text'][:60]!r}")
+    return sheet
+
+
+def stock(bench):
+    """Unmodified llama-bench and llama-server with the plugin and a budget: as they are, and with the preloaded object."""
+    model = bench.model("moe-1b")
     for size in bench.budgets(512 * MIB):
-        sheet = figures.Sheet("stock", model=os.path.basename(model), memory=figures.show(size, "bytes"), tokens=tokens,
-                              threads=bench.options.threads, cache="cold")
-        machine.make_cold(model)
-        device = ["--device", "WEIR0", "-ngl", "99"]
-        speed, cost = bench.run_llama_bench(model, 64, tokens, False, device, _plugin_environment(bench, size))
-        sheet.add("llama-bench, prompt of 64", speed["prompt"], "tokens/s")
-        sheet.add("llama-bench, generation", speed["generation"], "tokens/s")
-        sheet.add("llama-bench, peak memory", cost.peak_bytes, "bytes", size)
-        prompt = bench.prompt(model, 24)
-        report, _ = bench.run_weir(model, size, prompt, tokens, ctx=512)
-        sheet.add("weir run, generation", report["tokens_per_second"], "tokens/s")
-        served = _served_text(bench, model, size, [int(t) for t in prompt.split(",")], tokens, sheet)
-        same = _whole_characters(served) == _whole_characters(report["text"])
-        sheet.add("llama-server writes what weir run writes", same, "", True, "==")
-        sheet.note(f"text begins: {report['text'][:60]!r}")
-        yield sheet
+        environment = {"GGML_BACKEND_PATH": bench.plugin(), "WEIR_MEMORY": f"{size // 1024}K"}
+        yield _stock_sheet(bench, model, size, environment, False)
+        if bench.preload():
+            yield _stock_sheet(bench, model, size, {**environment, "LD_PRELOAD": bench.preload()}, True)
 
 
 def forecast(bench):
