@@ -76,7 +76,8 @@ static int configure_backend(const weir_engine_options *options, uint32_t thread
 					.queue_depth = options->queue_depth,
 					.piece_bytes = options->piece_bytes,
 					.threads = threads,
-					.lookahead = options->lookahead};
+					.lookahead = options->lookahead,
+					.bind_threads = true};
 
 	if (!weir_policy_find(options->policy))
 		return weir_fail(error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0, "there is no policy '%s'", options->policy);

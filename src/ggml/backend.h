@@ -31,6 +31,7 @@ typedef struct weir_backend_options {
 	uint32_t piece_bytes; /* 0: the default */
 	uint32_t threads; /* compute threads, for the size of work buffers; 0: one per processor */
 	bool lookahead; /* read the next layer's experts ahead while a prompt is worked on */
+	bool bind_threads; /* bind each compute thread to a processor: for programs of our own only */
 } weir_backend_options;
 
 typedef struct weir_session_stats {

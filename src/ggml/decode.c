@@ -206,7 +206,7 @@ static void run_decode(struct ggml_tensor *node, int thread, int threads, void *
 	weir_decode *decode = &op->decode;
 
 	(void)node;
-	(void)threads;
+	weir_step_enter(op->experts->session, thread, threads);
 	if (thread == 0)
 		begin(op);
 	for (;;) {

@@ -509,7 +509,7 @@ static void run_pick(struct ggml_tensor *node, int thread, int threads, void *us
 	weir_error error;
 
 	(void)node;
-	(void)threads;
+	weir_step_enter(op->experts->session, thread, threads);
 	if (thread || op->experts->session->failed)
 		return;
 	if (pick(op, &error))

@@ -17,9 +17,16 @@
 #include "ggml/rows.h"
 #include "ggml/steps.h"
 #include "ggml/trace.h"
+#include "os/affinity.h"
 
 #include <ggml-backend-impl.h>
 #include <ggml-impl.h>
+
+void weir_step_enter(const weir_session *session, int thread, int threads)
+{
+	if (session->options.bind_threads)
+		weir_affinity_bind((uint32_t)thread, (uint32_t)threads);
+}
 
 void weir_step_node(struct ggml_tensor *node, ggml_custom_op_t function, void *user)
 {
@@ -112,7 +119,7 @@ static void run_ring_step(struct ggml_tensor *node, int thread, int threads, voi
 	weir_error error;
 
 	(void)node;
-	(void)threads;
+	weir_step_enter(step->session, thread, threads);
 	if (thread || step->session->failed)
 		return;
 	if (weir_ring_use(step->session->ring, step->part, &step->matrix.data, &error))

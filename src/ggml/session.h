@@ -142,6 +142,9 @@ void weir_steps_free(weir_steps *steps);
 /* Remembers the first error of a graph; the graph stops after the node in progress. */
 void weir_session_set_error(weir_session *session, const weir_error *error);
 
+/* The first thing a step does on each thread: binds it to a processor, where the options ask for it. */
+void weir_step_enter(const weir_session *session, int thread, int threads);
+
 /* A custom node: called on every thread of the graph. */
 void weir_step_node(struct ggml_tensor *node, ggml_custom_op_t function, void *user);
 
