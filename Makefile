@@ -13,7 +13,7 @@ export JOBS
 
 all: ## build, with the engine if it is there
 	cmake -S . -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS)
-	cmake --build $(BUILD) -j $(JOBS)
+	cmake --build $(BUILD) -j $(JOBS) $(TARGETS)
 
 setup: ## install the missing packages (as root) and build the engine, once
 	@$(SETUP)/packages.sh run
@@ -25,7 +25,7 @@ setup-check: ## the same, with what the tests need
 	@$(SETUP)/python.sh
 
 run: setup ## set up, build, fetch a small model, and run it in less memory than it is large
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory TARGETS="--target weir_program" all
 	@sh tools/setup/demo.sh $(BUILD)
 
 check: setup-check ## set up, build, run every test; the last line counts them

@@ -74,12 +74,12 @@ install_engine() {
 }
 
 build() {
-	say "building the engine in $environment (once; several minutes)"
+	log=$weir_home/engine-$version.log
+	say "building the engine, once; this takes several minutes, and $log grows meanwhile"
 	rm -rf "$environment"
 	mkdir -p "$weir_home"
 	python3 -m venv "$environment"
 	python=$environment/bin/python3
-	log=$weir_home/engine-$version.log
 	: >"$log"
 	if ! install_engine; then
 		tail -n 40 "$log" >&2
