@@ -189,23 +189,23 @@ double rates_compute(const char *model, uint32_t threads, uint64_t touched_bytes
 
 /* ---- the drive ---- */
 
-/* As many reads at a time as asked for and as there is room for. */
-static uint32_t affordable_depth(const rates_reading *reading)
+/* As many reads at a time as asked for and as there is room for; 0 when there is none for one. */
+static uint32_t affordable_depth(const rates_reading *reading, uint32_t piece)
 {
-	uint64_t piece = reading->piece_bytes ? reading->piece_bytes : PIECE_BYTES_DEFAULT;
-	uint64_t depth = reading->queue_depth ? reading->queue_depth : QUEUE_DEPTH_DEFAULT;
+	uint32_t depth = reading->queue_depth ? reading->queue_depth : QUEUE_DEPTH_DEFAULT;
 
-	while (depth > 1 && depth * piece > reading->room_bytes)
+	while (depth && weir_disk_rate_memory_bytes(reading->method, depth, piece) > reading->room_bytes)
 		depth /= 2;
-	return (uint32_t)depth;
+	return depth;
 }
 
 double rates_measure_device(const rates_reading *reading, double seconds)
 {
 	uint32_t piece = reading->piece_bytes < UINT32_MAX ? (uint32_t)reading->piece_bytes : 0;
+	uint32_t depth = affordable_depth(reading, piece);
 	double rate = NAN;
 
-	if (weir_disk_rate(reading->path, reading->method, affordable_depth(reading), piece, seconds, &rate, NULL) < 0)
+	if (!depth || weir_disk_rate(reading->path, reading->method, depth, piece, seconds, &rate, NULL) < 0)
 		return NAN;
 	return rate > 0 ? rate : NAN;
 }

@@ -64,9 +64,12 @@ typedef struct weir_disk_options {
 int weir_disk_measure(const char *path, const weir_disk_options *options, weir_disk *disk, weir_error *error);
 
 /* The rate of the file at given settings, measured for `seconds`.  `method` may be "auto" or NULL; 0 takes the defaults of
- * depth (32) and piece (1 MiB).  Uses queue_depth × piece_bytes of memory. */
+ * depth (32) and piece (1 MiB).  Uses weir_disk_rate_memory_bytes of memory. */
 int weir_disk_rate(const char *path, const char *method, uint32_t queue_depth, uint32_t piece_bytes, double seconds,
 		   double *bytes_per_second, weir_error *error);
+
+/* The most memory in bytes that weir_disk_rate takes at these settings: buffers, tables, threads.  Thread-safe. */
+uint64_t weir_disk_rate_memory_bytes(const char *method, uint32_t queue_depth, uint32_t piece_bytes);
 
 /*
  * Results are remembered in ${XDG_CACHE_HOME:-~/.cache}/weir/disk.json, under the device number, type and (where the system

@@ -21,7 +21,8 @@
 #include "os/memory.h"
 #include "os/process.h"
 
-#define MARGIN_BYTES (14u << 20) /* allocator slack, thread stacks, sampling, io rings */
+#define MARGIN_BYTES (12u << 20) /* allocator slack, sampling */
+#define THREAD_BYTES (16u << 10) /* what a compute thread touches of its stack */
 #define MARGIN_SHARE 512 /* page tables: 8 bytes for each page of 4 KiB; by the model, so that the least budget ... */
 #define MARGIN_MAX_BYTES (48u << 20) /* ... does not depend on the budget asked for */
 #define SLOT_ALIGNMENT_BYTES 4096
@@ -81,13 +82,29 @@ static int add_weight(weir_plan_facts *facts, const weir_weight *weight)
 	return 0;
 }
 
+static weir_io_options io_options(const weir_session *session)
+{
+	return (weir_io_options){.method = session->options.io_method,
+				 .queue_depth = session->options.queue_depth,
+				 .piece_bytes = session->options.piece_bytes,
+				 .fault = session->options.io_fault};
+}
+
+/* What can be counted: two readers, of dense weights and of experts, and the stacks of compute threads. */
+static uint64_t counted_bytes(const weir_session *session)
+{
+	const weir_io_options io = io_options(session);
+
+	return 2 * weir_io_memory_bytes(&io) + (uint64_t)session->options.threads * THREAD_BYTES;
+}
+
 static uint64_t margin_bytes(const weir_session *session)
 {
 	uint64_t margin = MARGIN_BYTES;
 
 	for (uint32_t i = 0; i < session->weights_count; i++)
 		margin += session->weights[i].bytes / MARGIN_SHARE;
-	return margin < MARGIN_MAX_BYTES ? margin : MARGIN_MAX_BYTES;
+	return (margin < MARGIN_MAX_BYTES ? margin : MARGIN_MAX_BYTES) + counted_bytes(session);
 }
 
 int weir_session_facts(weir_session *session, weir_plan_facts *facts, weir_error *error)
@@ -132,10 +149,7 @@ static void drop_header_pages(const weir_session *session)
 
 static int open_io(weir_session *session, weir_error *error)
 {
-	weir_io_options options = {.method = session->options.io_method,
-				   .queue_depth = session->options.queue_depth,
-				   .piece_bytes = session->options.piece_bytes,
-				   .fault = session->options.io_fault};
+	const weir_io_options options = io_options(session);
 	int result = weir_io_open(&options, &session->io, error);
 
 	for (uint32_t i = 0; i < session->files_count && !result; i++)

@@ -20,6 +20,7 @@
 
 #define DEFAULT_SECONDS 5.0
 #define DEFAULT_FILE_BYTES ((uint64_t)512 << 20)
+#define MEASURING_BYTES ((uint64_t)512 << 10) /* what the C library and the kernel add */
 #define DEFAULT_QUEUE_DEPTH 32u
 #define DEFAULT_PIECE_BYTES (1u << 20)
 #define IN_FLIGHT_BYTES_MAX ((uint64_t)64 << 20) /* deeper than this is no use to a budget */
@@ -409,6 +410,21 @@ int weir_disk_measure(const char *path, const weir_disk_options *given, weir_dis
 		code = confirm(&target, &options, disk, error);
 	weir_disk_target_close(&target);
 	return code;
+}
+
+uint64_t weir_disk_rate_memory_bytes(const char *method, uint32_t queue_depth, uint32_t piece_bytes)
+{
+	uint32_t depth = queue_depth ? queue_depth : DEFAULT_QUEUE_DEPTH;
+	uint64_t piece = piece_bytes ? piece_bytes : DEFAULT_PIECE_BYTES;
+	weir_io_options options = {
+		.method = method,
+		.queue_depth = depth,
+		.piece_bytes = piece_bytes,
+		.requests_max = depth,
+	};
+
+	return depth * (piece + weir_page_bytes() + sizeof(weir_io_completion) + sizeof(uint64_t)) +
+	       weir_io_memory_bytes(&options) + MEASURING_BYTES;
 }
 
 int weir_disk_rate(const char *path, const char *method, uint32_t queue_depth, uint32_t piece_bytes, double seconds,

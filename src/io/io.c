@@ -69,6 +69,27 @@ static int allocate(weir_io *io, weir_error *error)
 	return 0;
 }
 
+/* "auto" may become any of those it tries. */
+static bool may_become(const weir_method *method, const char *name)
+{
+	if (!name || strcmp(name, "auto") == 0)
+		return method != &weir_io_mapped;
+	return strcmp(name, method->name) == 0;
+}
+
+uint64_t weir_io_memory_bytes(const weir_io_options *options)
+{
+	uint32_t queue_depth = or_default(options->queue_depth, DEFAULT_QUEUE_DEPTH);
+	uint32_t piece_bytes = or_default(options->piece_bytes, DEFAULT_PIECE_BYTES);
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < METHODS_COUNT; i++)
+		if (may_become(METHODS[i], options->method) && METHODS[i]->memory_bytes(queue_depth, piece_bytes) > most)
+			most = METHODS[i]->memory_bytes(queue_depth, piece_bytes);
+	return most + sizeof(weir_io) + queue_depth * (sizeof(weir_io_piece) + sizeof(weir_io_result)) +
+	       or_default(options->requests_max, DEFAULT_REQUESTS_MAX) * sizeof(weir_io_entry);
+}
+
 static int open_method(weir_io *io, const weir_method *method, weir_error *error)
 {
 	int code = method->open(io->queue_depth, &io->state, error);

@@ -55,6 +55,9 @@ typedef struct weir_io_stats {
 	uint64_t retries; /* short reads resumed, EINTR, EAGAIN */
 } weir_io_stats;
 
+/* What an open weir_io takes at most besides the buffers that it reads into: tables, threads' stacks, mapped pages. */
+uint64_t weir_io_memory_bytes(const weir_io_options *options);
+
 int weir_io_open(const weir_io_options *options, weir_io **io, weir_error *error);
 void weir_io_close(weir_io *io); /* waits for what is in flight; NULL is allowed */
 

@@ -58,6 +58,7 @@ typedef struct weir_io_result {
 typedef struct weir_method {
 	const char *name;
 	bool direct; /* wants O_DIRECT */
+	uint64_t (*memory_bytes)(uint32_t queue_depth, uint32_t piece_bytes); /* at most, besides what it reads into */
 	int (*open)(uint32_t queue_depth, void **state, weir_error *error);
 	void (*close)(void *state); /* nothing is in flight */
 	int (*add_file)(void *state, int fd, const char *path, uint64_t bytes, intptr_t *handle, weir_error *error);

@@ -2,8 +2,9 @@
  * mapped.c - the method "mmap": bytes are copied out of a mapping of the file, that is, through the page cache.
  *
  * A mapping of a file that another process truncates raises SIGBUS where it is touched.  So it never is: the kernel copies,
- * by process_vm_readv on this very process, and reports pages that are gone as a short count or EFAULT.  Pages that were
- * mapped in by the copy are given back at once, so that resident memory does not grow by the size of the file.
+ * by process_vm_readv on this very process, and reports pages that are gone as a short count or EFAULT.  A piece is copied in
+ * steps of 256 KiB, and the pages that a step mapped in are given back after it, so that resident memory grows by no more than
+ * one step for each worker.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,6 +19,8 @@
 
 /* The kernel maps neighbours of a faulted page that happen to be cached (fault-around, 64 KiB by default). */
 #define FAULT_AROUND_BYTES ((uint64_t)64 << 10)
+#define STEP_BYTES ((uint64_t)256 << 10)
+#define WORKERS_MAX 8u /* the kernel reads a whole piece ahead: more would only map more at a time */
 
 typedef struct mapping {
 	unsigned char *base;
@@ -54,6 +57,29 @@ static void give_back(const mapping *map, uint64_t offset, uint64_t bytes)
 	(void)weir_memory_advise(map->base + first, end - first, WEIR_ADVICE_DISCARD);
 }
 
+/* Bytes copied, fewer where a step came out short; or -1 with errno when the first one failed. */
+static ssize_t copy_in_steps(const mapping *map, const weir_io_piece *piece, uint64_t bytes)
+{
+	uint64_t done = 0;
+	ssize_t count = 1;
+
+	while (done < bytes && count > 0) {
+		uint64_t step = bytes - done < STEP_BYTES ? bytes - done : STEP_BYTES;
+		uint64_t offset = piece->offset + done;
+		int failed;
+
+		count = copy_own_memory((unsigned char *)piece->buffer + done, map->base + offset, step);
+		failed = errno;
+		give_back(map, offset, step);
+		errno = failed;
+		if (count > 0)
+			done += (uint64_t)count;
+		if (count != (ssize_t)step)
+			break;
+	}
+	return done || count >= 0 ? (ssize_t)done : -1;
+}
+
 static int32_t copy_piece(const weir_io_piece *piece)
 {
 	const mapping *map = (const mapping *)piece->handle;
@@ -66,9 +92,8 @@ static int32_t copy_piece(const weir_io_piece *piece)
 	if (bytes > map->bytes - piece->offset)
 		bytes = map->bytes - piece->offset;
 	(void)weir_memory_advise(map->base + piece->offset, bytes, WEIR_ADVICE_WILLNEED);
-	count = copy_own_memory(piece->buffer, map->base + piece->offset, bytes);
+	count = copy_in_steps(map, piece, bytes);
 	failed = errno;
-	give_back(map, piece->offset, bytes);
 	if (count < 0 && failed != EFAULT)
 		return -failed;
 	bytes = bytes_still_there(piece->fd, piece->offset, bytes);
@@ -84,7 +109,7 @@ static int open_mapped(uint32_t queue_depth, void **state, weir_error *error)
 	if (copy_own_memory(&to, &from, 1) != 1)
 		return weir_fail(error, WEIR_EUNSUPPORTED, NULL, WEIR_ERROR_NO_OFFSET, errno,
 				 "the mmap method needs process_vm_readv, which is not allowed here");
-	return weir_io_pool_open(queue_depth, copy_piece, state, error);
+	return weir_io_pool_open(queue_depth, WORKERS_MAX, copy_piece, state, error);
 }
 
 static int map_file(mapping *map, int fd)
@@ -129,9 +154,18 @@ static void remove_file(void *state, intptr_t handle)
 	free(map);
 }
 
+static uint64_t worker_bytes(uint32_t queue_depth, uint32_t piece_bytes)
+{
+	uint64_t workers = queue_depth < WORKERS_MAX ? queue_depth : WORKERS_MAX;
+	uint64_t step = piece_bytes < STEP_BYTES ? piece_bytes : STEP_BYTES;
+
+	return workers * (WEIR_IO_WORKER_BYTES + step + 2 * FAULT_AROUND_BYTES);
+}
+
 const weir_method weir_io_mapped = {
 	.name = "mmap",
 	.direct = false,
+	.memory_bytes = worker_bytes,
 	.open = open_mapped,
 	.close = weir_io_pool_close,
 	.add_file = add_file,

@@ -16,7 +16,6 @@
 
 #include "base/fail.h"
 
-#define WORKERS_MAX 32u
 #define STACK_BYTES ((size_t)256 << 10)
 
 struct weir_io_pool {
@@ -30,7 +29,7 @@ struct weir_io_pool {
 	uint32_t idle_count; /* workers that sleep */
 	bool woken, closing;
 	uint32_t workers_count;
-	pthread_t workers[WORKERS_MAX];
+	pthread_t workers[WEIR_IO_WORKERS_MAX];
 };
 
 static bool take_work(weir_io_pool *pool, weir_io_piece *piece)
@@ -66,9 +65,9 @@ static void *work(void *argument)
 }
 
 /* The host's signal handlers run in the host's threads, so that its reads are interrupted as it expects, and ours never. */
-static void start_workers(weir_io_pool *pool)
+static void start_workers(weir_io_pool *pool, uint32_t workers_max)
 {
-	uint32_t wanted = pool->queue_depth < WORKERS_MAX ? pool->queue_depth : WORKERS_MAX;
+	uint32_t wanted = pool->queue_depth < workers_max ? pool->queue_depth : workers_max;
 	pthread_attr_t attributes;
 	sigset_t all, before;
 
@@ -96,7 +95,7 @@ static void init_locks(weir_io_pool *pool)
 	pthread_condattr_destroy(&monotonic);
 }
 
-int weir_io_pool_open(uint32_t queue_depth, weir_io_pool_read read, void **state, weir_error *error)
+int weir_io_pool_open(uint32_t queue_depth, uint32_t workers_max, weir_io_pool_read read, void **state, weir_error *error)
 {
 	weir_io_pool *pool = calloc(1, sizeof *pool);
 
@@ -111,7 +110,7 @@ int weir_io_pool_open(uint32_t queue_depth, weir_io_pool_read read, void **state
 		weir_io_pool_close(pool);
 		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for I/O threads");
 	}
-	start_workers(pool);
+	start_workers(pool, workers_max);
 	if (!pool->workers_count) {
 		weir_io_pool_close(pool);
 		return weir_fail(error, WEIR_ELIMIT, NULL, WEIR_ERROR_NO_OFFSET, 0, "cannot start an I/O thread");

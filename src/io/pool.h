@@ -14,7 +14,11 @@ typedef struct weir_io_pool weir_io_pool;
 /* Reads one piece; gives the bytes read, 0 at the end of the file, or -errno.  Called from several threads. */
 typedef int32_t (*weir_io_pool_read)(const weir_io_piece *piece);
 
-int weir_io_pool_open(uint32_t queue_depth, weir_io_pool_read read, void **state, weir_error *error);
+#define WEIR_IO_WORKERS_MAX 32u
+#define WEIR_IO_WORKER_BYTES ((uint64_t)16 << 10) /* what a worker touches of its stack, and what its C library keeps */
+
+/* As many workers as queue_depth, at most workers_max, which is at most WEIR_IO_WORKERS_MAX. */
+int weir_io_pool_open(uint32_t queue_depth, uint32_t workers_max, weir_io_pool_read read, void **state, weir_error *error);
 void weir_io_pool_close(void *state);
 int weir_io_pool_start(void *state, const weir_io_piece *piece);
 void weir_io_pool_flush(void *state);

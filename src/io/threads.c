@@ -15,7 +15,7 @@ static int32_t read_piece(const weir_io_piece *piece)
 
 static int open_threads(uint32_t queue_depth, void **state, weir_error *error)
 {
-	return weir_io_pool_open(queue_depth, read_piece, state, error);
+	return weir_io_pool_open(queue_depth, WEIR_IO_WORKERS_MAX, read_piece, state, error);
 }
 
 static int add_file(void *state, int fd, const char *path, uint64_t bytes, intptr_t *handle, weir_error *error)
@@ -35,9 +35,16 @@ static void remove_file(void *state, intptr_t handle)
 	(void)handle;
 }
 
+static uint64_t worker_bytes(uint32_t queue_depth, uint32_t piece_bytes)
+{
+	(void)piece_bytes;
+	return (queue_depth < WEIR_IO_WORKERS_MAX ? queue_depth : WEIR_IO_WORKERS_MAX) * WEIR_IO_WORKER_BYTES;
+}
+
 const weir_method weir_io_threads = {
 	.name = "threads",
 	.direct = true,
+	.memory_bytes = worker_bytes,
 	.open = open_threads,
 	.close = weir_io_pool_close,
 	.add_file = add_file,

@@ -268,9 +268,17 @@ static void wait_for_completion(void *opened, uint64_t timeout_us)
 			      (sigset_t *)&argument, sizeof argument);
 }
 
+/* The rings are the kernel's; one entry has 64 bytes, a completion 16, of which there are twice as many. */
+static uint64_t ring_bytes(uint32_t queue_depth, uint32_t piece_bytes)
+{
+	(void)piece_bytes;
+	return sizeof(uring) + (uint64_t)queue_depth * (2 * 64 + 4 * 16);
+}
+
 const weir_method weir_io_uring = {
 	.name = "uring",
 	.direct = true,
+	.memory_bytes = ring_bytes,
 	.open = open_uring,
 	.close = close_uring,
 	.add_file = add_file,

@@ -162,10 +162,10 @@ def reference(path, prompt, tokens, ctx, threads, batch=512):
 
 
 @functools.lru_cache(None)
-def least_budget(path, ctx, threads=2, batch=512):
+def least_budget(path, ctx, threads=2, batch=512, io="auto"):
     """The least budget in bytes that `weir plan` names.  The budget that it is asked about has no part in that."""
-    return run_json([WEIR, "plan", path, "-M", "64G", "-c", str(ctx), "-t", str(threads), "--batch", str(batch), "--no-measure",
-                     "--json"])["least_budget_bytes"]
+    return run_json([WEIR, "plan", path, "-M", "64G", "-c", str(ctx), "-t", str(threads), "--batch", str(batch), "--io", io,
+                     "--no-measure", "--json"])["least_budget_bytes"]
 
 
 def size(count):

@@ -71,8 +71,8 @@ class Exact(unittest.TestCase):
             length, tokens = PROMPTS["medium"]
         return h.prompt_of(self.path, length), tokens, min(context, 1024)
 
-    def budget_of(self, budget, ctx, threads, batch):
-        least = h.least_budget(self.path, ctx, threads, batch)
+    def budget_of(self, budget, ctx, threads, batch, method):
+        least = h.least_budget(self.path, ctx, threads, batch, method)
         whole = h.model_bytes(self.path)
         return least + {"least": 0, "middle": whole // 3, "all": whole * 5 // 4 + 64 * h.MIB}[budget]
 
@@ -81,7 +81,7 @@ class Exact(unittest.TestCase):
         ids, tokens, ctx = self.shape_of(prompt)
         more = ["--io", method, "--policy", policy] + ([] if lookahead else ["--no-lookahead"])
         more += ["--batch", str(batch)]
-        size = self.budget_of(budget, ctx, threads, batch)
+        size = self.budget_of(budget, ctx, threads, batch, method)
         expected = h.reference(self.path, ids, tokens, ctx, threads, batch)
         report = h.run_json(h.weir_command(self.path, size, ids, tokens, ctx, threads, *more))
         self.assertEqual(report["logits_hash"], expected["logits_hash"])

@@ -28,7 +28,7 @@ READS_MAX = 100000  # a run of these small models takes fewer reads than this
 def command(path, method, *more):
     """A run at the least budget, so that reads happen all the time."""
     ids = h.prompt_of(path, PROMPT_TOKENS)
-    return h.weir_command(path, h.least_budget(path, CTX), ids, TOKENS, CTX, THREADS, "--io", method, *more)
+    return h.weir_command(path, h.least_budget(path, CTX, io=method), ids, TOKENS, CTX, THREADS, "--io", method, *more)
 
 
 def clean_hash(path):

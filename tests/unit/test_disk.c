@@ -332,13 +332,76 @@ static void test_nowhere_to_remember(void **unused)
 	assert_true(weir_disk_remember(folder, &disk, &error) < 0);
 }
 
+/* KiB of a line of /proc/self/status. */
+static uint64_t status_kib(const char *key)
+{
+	FILE *status = fopen("/proc/self/status", "r");
+	unsigned long long kib = 0;
+	char line[256];
+
+	assert_non_null(status);
+	while (fgets(line, sizeof line, status))
+		if (!strncmp(line, key, strlen(key)))
+			sscanf(line + strlen(key), "%llu", &kib);
+	fclose(status);
+	return kib;
+}
+
+static bool is_sanitized(void)
+{
+	const char *name = getenv("WEIR_SANITIZE");
+
+	return name && *name;
+}
+
+static bool begin_new_peak(void)
+{
+	FILE *references = fopen("/proc/self/clear_refs", "w");
+
+	if (!references)
+		return false;
+	fputs("5", references);
+	return fclose(references) == 0;
+}
+
+/* A budget is kept by asking first: the answer must be an upper bound. */
+static void test_memory_of_a_measurement(void **unused)
+{
+	test_file file;
+
+	(void)unused;
+	if (is_sanitized() || !begin_new_peak()) /* a sanitizer's own memory is in no bound */
+		skip();
+	test_file_make(&file, "disk-memory", 8 * MIB, 5);
+	for (size_t m = 0; m < TEST_METHODS_COUNT; m++) {
+		for (uint32_t depth = 1; depth <= 16; depth *= 4) {
+			uint64_t before, bytes = weir_disk_rate_memory_bytes(TEST_METHODS[m], depth, 512 << 10);
+			double rate;
+
+			begin_new_peak();
+			before = status_kib("VmRSS:");
+			if (weir_disk_rate(file.path, TEST_METHODS[m], depth, 512 << 10, 0.02, &rate, NULL) ==
+			    WEIR_EUNSUPPORTED)
+				continue;
+			assert_true((status_kib("VmHWM:") - before) * 1024 <= bytes);
+			assert_true(bytes >= depth * (uint64_t)(512 << 10));
+		}
+	}
+	test_file_remove(&file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_measure_file),  cmocka_unit_test(test_measure_folder),
-		cmocka_unit_test(test_tiny_file),     cmocka_unit_test(test_rate),
-		cmocka_unit_test(test_refusals),      cmocka_unit_test(test_remembered),
-		cmocka_unit_test(test_damaged_cache), cmocka_unit_test(test_nowhere_to_remember),
+		cmocka_unit_test(test_measure_file),
+		cmocka_unit_test(test_measure_folder),
+		cmocka_unit_test(test_tiny_file),
+		cmocka_unit_test(test_rate),
+		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_remembered),
+		cmocka_unit_test(test_damaged_cache),
+		cmocka_unit_test(test_nowhere_to_remember),
+		cmocka_unit_test(test_memory_of_a_measurement),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
