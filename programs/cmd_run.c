@@ -24,6 +24,7 @@
 #include "rates.h"
 #include "report.h"
 #include "textsink.h"
+#include "token_times.h"
 
 #define MEASURE_SECONDS 0.6
 #define ANY_SEED 0xFFFFFFFF /* libllama takes a seed of its own */
@@ -38,13 +39,14 @@ struct run {
 	int64_t top_k, seed;
 	uint32_t tokens_max; /* 0: until the model ends or the context is full */
 	bool raw;
-	const char *model, *report_path;
+	const char *model, *report_path, *token_times_path;
 
 	model_files files;
 	weir_engine *engine;
 	int32_t *prompt;
 	uint32_t prompt_count;
 	textsink sink;
+	token_times times;
 	weir_engine_result result;
 	bool ran; /* result is filled */
 	weir_error refusal; /* code 0 while the plan fits */
@@ -105,6 +107,11 @@ static int on_text(void *user, const char *piece, uint32_t bytes)
 	return !textsink_add(&((struct run *)user)->sink, piece, bytes);
 }
 
+static void on_token(void *user, double seconds, uint64_t logits_hash)
+{
+	token_times_add(&((struct run *)user)->times, seconds, logits_hash);
+}
+
 /* ---- steps: each returns 0 or a WEIR_E code with the error filled ---- */
 
 static int check_output(const struct run *run, const char *path, weir_error *error)
@@ -141,6 +148,8 @@ static int check_run(struct run *run, weir_error *error)
 		result = check_report_path(run, error);
 	if (!result)
 		result = check_output(run, run->options.trace_path, error);
+	if (!result)
+		result = check_output(run, run->token_times_path, error);
 	return result;
 }
 
@@ -169,8 +178,8 @@ static int open_engine(struct run *run, weir_error *error)
 	int result;
 
 	run->options.model = run->files.path;
-	run->options.budget_bytes = model_budget(&run->common, &run->memory, &limits);
-	run->report.budget_bytes = run->options.budget_bytes;
+	if (!run->options.plain)
+		run->report.budget_bytes = run->options.budget_bytes = model_budget(&run->common, &run->memory, &limits);
 	run->options.verbosity = run->common.verbosity;
 	run->options.io_fault = getenv("WEIR_FAULT");
 	run->options.progress = on_load;
@@ -180,7 +189,7 @@ static int open_engine(struct run *run, weir_error *error)
 		return result;
 	interruptible = run->engine;
 	run->report.architecture = weir_engine_architecture(run->engine);
-	return forecast(run, error);
+	return run->options.plain ? 0 : forecast(run, error);
 }
 
 static int tokenize(struct run *run, const char *text, weir_error *error)
@@ -277,8 +286,12 @@ static void fill_result(struct run *run)
 	const weir_engine_result *result = &run->result;
 	weir_report *report = &run->report;
 
-	fill_memory(report, result);
-	fill_chunks(report, result);
+	if (!run->options.plain) {
+		fill_memory(report, result);
+		fill_chunks(report, result);
+		report->io.queue_depth = result->queue_depth;
+		report->io.read_bytes_typical = result->read_bytes_typical;
+	}
 	report->prompt_tokens = result->prompt_tokens;
 	report->prompt_seconds = positive(result->prompt_seconds);
 	report->tokens = result->tokens;
@@ -286,8 +299,6 @@ static void fill_result(struct run *run)
 	report->first_token_seconds = positive(result->first_token_seconds);
 	report->load_seconds = positive(result->load_seconds);
 	report->io.method = result->io_method[0] ? result->io_method : NULL;
-	report->io.queue_depth = result->queue_depth;
-	report->io.read_bytes_typical = result->read_bytes_typical;
 	report->policy = result->policy[0] ? result->policy : NULL;
 	if (result->has_logits_hash && !report->exit) { /* of a run that was cut short it would compare with nothing */
 		snprintf(run->hash_text, sizeof run->hash_text, "%016llx", (unsigned long long)result->logits_hash);
@@ -323,6 +334,15 @@ static int write_report(const struct run *run, json_t *object)
 	return result < 0 ? cli_fail(&run->common, &error) : CLI_DONE;
 }
 
+static int write_token_times(const struct run *run)
+{
+	weir_error error;
+
+	if (token_times_write(&run->times, run->token_times_path, &error) < 0)
+		return cli_fail(&run->common, &error);
+	return CLI_DONE;
+}
+
 /* Writes the report where it is wanted; the exit code of the whole run. */
 static int give_report(struct run *run)
 {
@@ -331,6 +351,8 @@ static int give_report(struct run *run)
 
 	if (run->report_path)
 		written = write_report(run, object);
+	if (run->token_times_path && run->ran && written == CLI_DONE)
+		written = write_token_times(run);
 	if (run->common.json)
 		printed = output_json_print(&run->common, json_incref(object));
 	json_decref(object);
@@ -350,7 +372,8 @@ static void fill_report(struct run *run)
 		fill_result(run);
 	measure_drive(run);
 	weir_report_derive(report);
-	if (run->ran && !report->exit && isfinite(report->bound.compute_seconds) && report->bound.compute_seconds > 0)
+	if (run->ran && !run->options.plain && !report->exit && isfinite(report->bound.compute_seconds) &&
+	    report->bound.compute_seconds > 0)
 		rates_remember_compute(run->files.path, run->options.threads, 1 / report->bound.compute_seconds);
 	report->text = run->sink.text ? run->sink.text : run->ran ? "" : NULL;
 	report->text_bytes = run->sink.text_bytes;
@@ -390,6 +413,7 @@ static int run_and_report(struct run *run)
 	if (exit_code != CLI_USAGE)
 		exit_code = give_report(run);
 	textsink_close(&run->sink);
+	token_times_free(&run->times);
 	model_files_free(&run->files);
 	free(run->prompt);
 	return exit_code;
@@ -405,6 +429,7 @@ static void take_sampling(struct run *run)
 	run->generate.seed = run->seed < 0 ? ANY_SEED : (uint32_t)run->seed;
 	run->generate.on_text = on_text;
 	run->generate.on_prompt = on_prompt;
+	run->generate.on_token = run->token_times_path ? on_token : NULL;
 	run->generate.user = run;
 }
 
@@ -447,6 +472,10 @@ static int parse(struct run *run, int argc, char **argv)
 		{0, "logits-hash", CLI_FLAG, &run->generate.logits_hash, NULL, "report a hash over all logits", NULL, 0, 0},
 		{0, "report", CLI_TEXT, &run->report_path, "FILE", "write the JSON report to FILE", NULL, 0, 0},
 		{0, "trace", CLI_TEXT, &run->options.trace_path, "FILE", "write the routing trace to FILE", NULL, 0, 0},
+		{0, "token-times", CLI_TEXT, &run->token_times_path, "FILE", "write each token's time to FILE (CSV)", NULL, 0,
+		 0},
+		{0, "plain", CLI_TEXT, &run->options.plain, "HOW", "llama.cpp without weir: mmap or read; no budget",
+		 "mmap|read", 0, 0},
 	};
 	const cli_command command = {
 		.name = "run",

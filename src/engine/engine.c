@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "engine/engine_types.h"
+#include "ggml/preload/map_model.h"
 #include "os/memory.h"
 #include "residency/policy.h"
 
@@ -52,18 +53,21 @@ static uint32_t processors(void)
 	return (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-static void begin_backend(int verbosity)
+/* A plain run must not see the weir device at all: libllama offers weights to every accelerator, named or not. */
+static void begin_backend(int verbosity, bool plain)
 {
-	static bool begun;
+	static bool begun, registered;
 
 	log_verbosity = verbosity;
 	last_message[0] = '\0';
-	if (begun)
-		return;
+	if (!begun) {
+		llama_log_set(on_log, NULL);
+		llama_backend_init();
+	}
 	begun = true;
-	llama_log_set(on_log, NULL);
-	llama_backend_init();
-	ggml_backend_register(weir_backend_reg());
+	if (!plain && !registered)
+		ggml_backend_register(weir_backend_reg());
+	registered = registered || !plain;
 }
 
 static int configure_backend(const weir_engine_options *options, uint32_t threads, weir_error *error)
@@ -86,13 +90,13 @@ static int configure_backend(const weir_engine_options *options, uint32_t thread
 
 static int load_model(weir_engine *engine, const weir_engine_options *options, weir_error *error)
 {
-	ggml_backend_dev_t devices[2] = {ggml_backend_dev_by_name("WEIR0"), NULL};
+	ggml_backend_dev_t devices[2] = {options->plain ? NULL : ggml_backend_dev_by_name("WEIR0"), NULL};
 	struct llama_model_params params = llama_model_default_params();
 
-	(void)options;
+	weir_map_model_off = options->plain != NULL;
 	params.devices = devices;
-	params.n_gpu_layers = ALL_LAYERS;
-	params.load_mode = LLAMA_LOAD_MODE_MMAP;
+	params.n_gpu_layers = options->plain ? 0 : ALL_LAYERS;
+	params.load_mode = options->plain && !strcmp(options->plain, "read") ? LLAMA_LOAD_MODE_NONE : LLAMA_LOAD_MODE_MMAP;
 	params.lazy_mode = LLAMA_LAZY_MODE_OFF;
 	params.use_extra_bufts = false; /* repacked weights are copies, and round differently */
 	engine->model = llama_model_load_from_file(engine->path, params);
@@ -100,7 +104,8 @@ static int load_model(weir_engine *engine, const weir_engine_options *options, w
 		return weir_fail(error, WEIR_EUNSUPPORTED, engine->path, WEIR_ERROR_NO_OFFSET, 0,
 				 "the engine does not take it: %s", weir_engine_last_message());
 	engine->vocab = llama_model_get_vocab(engine->model);
-	engine->session = weir_backend_session();
+	engine->plain = options->plain != NULL;
+	engine->session = engine->plain ? NULL : weir_backend_session();
 	if (llama_model_meta_val_str(engine->model, "general.architecture", engine->architecture, sizeof engine->architecture) <
 	    0)
 		engine->architecture[0] = '\0';
@@ -147,8 +152,8 @@ int weir_engine_open(const weir_engine_options *options, weir_engine **engine, w
 	}
 	self->opened_ns = weir_clock_ns();
 	self->threads = options->threads ? options->threads : processors();
-	begin_backend(options->verbosity);
-	result = configure_backend(options, self->threads, error);
+	begin_backend(options->verbosity, options->plain != NULL);
+	result = options->plain ? 0 : configure_backend(options, self->threads, error);
 	if (!result)
 		result = load_model(self, options, error);
 	if (!result)
@@ -198,6 +203,8 @@ int weir_engine_start(weir_engine *engine, weir_error *error)
 	uint64_t began = weir_clock_ns();
 	int result;
 
+	if (engine->plain) /* it was read when it was opened */
+		return 0;
 	if (!engine->session)
 		return weir_fail(error, WEIR_EENGINE, engine->path, WEIR_ERROR_NO_OFFSET, 0, "no weight came to the device");
 	result = weir_session_start(engine->session, error);

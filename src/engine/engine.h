@@ -29,6 +29,8 @@ typedef struct weir_engine_options {
 	const char *device; /* where compute runs: NULL or "cpu" */
 	uint32_t queue_depth; /* 0: the default */
 	uint32_t piece_bytes; /* 0: the default */
+	const char *plain; /* "mmap" or "read": llama.cpp by itself, its weights mapped or read into memory, if it
+			    * is the first engine of the process; NULL: weir */
 	int verbosity; /* > 0: the engine's own messages go to standard error */
 	void (*progress)(void *user, double fraction);
 	void *user;
@@ -46,6 +48,9 @@ typedef struct weir_engine_generate {
 	bool logits_hash; /* XXH3-64 over the raw logits that each token was picked from */
 	int (*on_text)(void *user, const char *piece, uint32_t bytes); /* non-zero stops */
 	void (*on_prompt)(void *user, uint32_t done, uint32_t total);
+	/* After each token is picked: the time since the one before (the first: since the prompt began), and, with logits_hash,
+	 * the hash over the logits so far. */
+	void (*on_token)(void *user, double seconds, uint64_t logits_hash);
 	void *user;
 } weir_engine_generate;
 
@@ -69,7 +74,6 @@ typedef struct weir_engine_result {
 	uint32_t queue_depth;
 	uint64_t read_bytes_typical;
 	char policy[24];
-	double token_seconds_p50, token_seconds_p95;
 	uint64_t major_faults_decode;
 	bool ended; /* the model ended its text */
 	bool stopped; /* on_text asked for it */

@@ -14,6 +14,7 @@ struct weir_engine {
 	struct llama_context *context;
 	const struct llama_vocab *vocab;
 	weir_session *session; /* NULL when the model has no weight on the device */
+	bool plain; /* llama.cpp by itself: no session */
 	char *path;
 	char architecture[64];
 	uint32_t ctx, batch, threads;

@@ -26,7 +26,7 @@ typedef struct generation {
 	weir_error *error;
 	struct llama_sampler *sampler;
 	XXH3_state_t *hash;
-	uint64_t *token_ns; /* of each generated token after the first */
+	double *token_seconds; /* of each generated token after the first */
 	uint64_t first_token_ns;
 	weir_session_stats before, after_first;
 	uint64_t faults_after_first;
@@ -106,14 +106,22 @@ static int decode(generation *g, const int32_t *tokens, uint32_t count)
 		return 0;
 	if (engine->interrupted)
 		return weir_fail(g->error, WEIR_EINTERRUPTED, NULL, WEIR_ERROR_NO_OFFSET, 0, "interrupted");
-	failure = weir_session_error(engine->session);
-	if (failure->code) {
+	failure = engine->session ? weir_session_error(engine->session) : NULL;
+	if (failure && failure->code) {
 		if (g->error)
 			*g->error = *failure;
 		return failure->code;
 	}
 	return weir_fail(g->error, WEIR_EENGINE, engine->path, WEIR_ERROR_NO_OFFSET, 0, "decoding failed (%d): %s", status,
 			 weir_engine_last_message());
+}
+
+/* All zero for llama.cpp by itself. */
+static void read_stats(const generation *g, weir_session_stats *stats)
+{
+	*stats = (weir_session_stats){0};
+	if (g->engine->session)
+		weir_session_get_stats(g->engine->session, stats);
 }
 
 static int decode_prompt(generation *g)
@@ -167,15 +175,26 @@ static void note_first_token(generation *g, uint64_t began)
 	g->first_token_ns = weir_clock_ns();
 	g->result->prompt_seconds = (double)(g->first_token_ns - began) / NS_PER_SECOND;
 	g->result->first_token_seconds = (double)(g->first_token_ns - g->engine->opened_ns) / NS_PER_SECOND;
-	weir_session_get_stats(g->engine->session, &g->after_first);
+	read_stats(g, &g->after_first);
 	weir_process_faults_read(&faults);
 	g->faults_after_first = faults.major_count;
+}
+
+/* A token was picked `seconds` after the one before. */
+static void note_token(generation *g, double seconds)
+{
+	const weir_engine_generate *wanted = g->wanted;
+
+	if (g->result->tokens)
+		g->token_seconds[g->result->tokens - 1] = seconds;
+	if (wanted->on_token)
+		wanted->on_token(wanted->user, seconds, g->hash ? XXH3_64bits_digest(g->hash) : 0);
 }
 
 static int generate_tokens(generation *g, uint64_t began)
 {
 	weir_engine_result *result = g->result;
-	uint64_t previous = 0;
+	uint64_t previous = began;
 
 	while (result->tokens < g->wanted->tokens_max) {
 		int32_t token = sample(g);
@@ -185,13 +204,12 @@ static int generate_tokens(generation *g, uint64_t began)
 		if (!result->tokens)
 			note_first_token(g, began);
 		now = weir_clock_ns();
-		if (result->tokens)
-			g->token_ns[result->tokens - 1] = now - previous;
-		previous = now;
 		if (!g->wanted->ignore_eos && llama_vocab_is_eog(g->engine->vocab, token)) {
 			result->ended = true;
 			return 0;
 		}
+		note_token(g, (double)(now - previous) / NS_PER_SECOND);
+		previous = now;
 		result->tokens++;
 		if (emit(g, token)) {
 			result->stopped = true;
@@ -207,20 +225,6 @@ static int generate_tokens(generation *g, uint64_t began)
 }
 
 /* --- figures -------------------------------------------------------------------------------------------------------------- */
-
-static int by_value(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static double quantile_seconds(const uint64_t *sorted_ns, uint32_t count, double share)
-{
-	if (!count)
-		return 0;
-	return (double)sorted_ns[(uint32_t)(share * (double)(count - 1) + 0.5)] / NS_PER_SECOND;
-}
 
 static uint64_t bytes_of(const weir_session_stats *stats)
 {
@@ -273,18 +277,15 @@ static void fill_result(generation *g)
 	weir_process_faults faults;
 	uint32_t timed = r->tokens ? r->tokens - 1 : 0;
 
-	weir_session_get_stats(g->engine->session, &now);
+	read_stats(g, &now);
 	weir_process_faults_read(&faults);
 	r->load_seconds = (double)g->engine->load_ns / NS_PER_SECOND;
 	for (uint32_t i = 0; i < timed; i++)
-		r->seconds += (double)g->token_ns[i] / NS_PER_SECOND;
-	qsort(g->token_ns, timed, sizeof *g->token_ns, by_value);
-	r->token_seconds_p50 = quantile_seconds(g->token_ns, timed, 0.5);
-	r->token_seconds_p95 = quantile_seconds(g->token_ns, timed, 0.95);
+		r->seconds += g->token_seconds[i];
 	if (r->tokens)
 		r->major_faults_decode = faults.major_count - g->faults_after_first;
 	fill_reads(g, &now);
-	if (weir_session_plan(g->engine->session))
+	if (g->engine->session && weir_session_plan(g->engine->session))
 		fill_memory(r, weir_session_plan(g->engine->session), &now);
 	snprintf(r->io_method, sizeof r->io_method, "%s", now.io_method ? now.io_method : "");
 	snprintf(r->policy, sizeof r->policy, "%s", now.policy ? now.policy : "");
@@ -343,16 +344,16 @@ static int prepare(generation *g)
 	if (result)
 		return result;
 	g->sampler = make_sampler(g->wanted);
-	g->token_ns = calloc((size_t)g->wanted->tokens_max + 1, sizeof *g->token_ns);
+	g->token_seconds = calloc((size_t)g->wanted->tokens_max + 1, sizeof *g->token_seconds);
 	if (g->wanted->logits_hash) {
 		g->hash = XXH3_createState();
 		if (g->hash)
 			XXH3_64bits_reset(g->hash);
 	}
-	if (!g->sampler || !g->token_ns || (g->wanted->logits_hash && !g->hash))
+	if (!g->sampler || !g->token_seconds || (g->wanted->logits_hash && !g->hash))
 		return weir_fail(g->error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for a run");
 	llama_memory_clear(llama_get_memory(g->engine->context), true);
-	weir_session_get_stats(g->engine->session, &g->before);
+	read_stats(g, &g->before);
 	return 0;
 }
 
@@ -371,12 +372,12 @@ int weir_engine_run(weir_engine *engine, const weir_engine_generate *wanted, wei
 		code = decode_prompt(&g);
 	if (!code)
 		code = generate_tokens(&g, began);
-	if (g.token_ns)
+	if (g.token_seconds)
 		fill_result(&g);
 	if (g.sampler)
 		llama_sampler_free(g.sampler);
 	XXH3_freeState(g.hash);
-	free(g.token_ns);
-	traced = weir_session_end_trace(engine->session, code ? NULL : error);
+	free(g.token_seconds);
+	traced = engine->session ? weir_session_end_trace(engine->session, code ? NULL : error) : 0;
 	return code ? code : traced;
 }

@@ -249,7 +249,7 @@ class Usage(WithEngine):
         self.fails("run", self.model, "--prompt-tokens", "999999999", code=h.EXIT_USAGE, says="999999999")
 
     def test_outputs_that_cannot_be(self):
-        for option in ("--report", "--trace"):
+        for option in ("--report", "--trace", "--token-times"):
             with self.subTest(option):
                 self.fails(*self.base(option, self.path("none/out")), code=h.EXIT_FAILED, says="none/out")
                 self.fails(*self.base(option, self.folder), code=h.EXIT_USAGE, says=self.folder)
@@ -362,6 +362,23 @@ class Report(WithEngine):
         self.assertEqual(plain.stdout.decode(errors="replace").removesuffix("\n"), report["text"].removesuffix("\n"))
         self.assertIn(b"tokens/s", plain.stderr)
         self.assertEqual(self.weir(*self.base("-q"), code=0).err, "")
+
+    def test_token_times_and_the_engine_alone(self):
+        runs = []
+        for more in ([], ["--plain", "mmap"], ["--plain", "read"]):
+            path = self.path("times.csv")
+            report = h.run_json([h.WEIR, *self.base("--json", "--logits-hash", "--token-times", path, *more)])
+            self.check(report, 0)
+            with open(path) as file:
+                rows = [line.strip().split(",") for line in file]
+            self.assertEqual(rows[0], ["token", "seconds", "logits_hash"])
+            self.assertEqual([int(row[0]) for row in rows[1:]], list(range(1, 9)))
+            self.assertAlmostEqual(sum(float(row[1]) for row in rows[2:]), report["seconds"], delta=1e-6)
+            self.assertEqual(rows[-1][2], report["logits_hash"])
+            runs.append([row[2] for row in rows])
+            self.assertEqual(report["budget_bytes"] is None, bool(more))
+        self.assertEqual(runs[0], runs[1])
+        self.assertEqual(runs[0], runs[2])
 
     def test_a_failed_run_reports(self):
         path = self.path("report.json")

@@ -17,9 +17,10 @@
  */
 #undef _FILE_OFFSET_BITS
 #undef _TIME_BITS
+#include "map_model.h"
+
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -29,6 +30,8 @@
 #define LARGE_BYTES (1u << 20)
 #define REMEMBERED 1024 /* mappings: a model's shards */
 
+bool weir_map_model_off;
+
 static struct {
 	atomic_uintptr_t start, end;
 } changed[REMEMBERED];
@@ -36,7 +39,7 @@ static atomic_uint changed_count; /* ever; the table keeps the last ones */
 
 static bool is_model(size_t length, int protection, int flags, int fd)
 {
-	return fd >= 0 && !(flags & MAP_ANONYMOUS) && protection == PROT_READ && length >= LARGE_BYTES;
+	return !weir_map_model_off && fd >= 0 && !(flags & MAP_ANONYMOUS) && protection == PROT_READ && length >= LARGE_BYTES;
 }
 
 static void remember(uintptr_t start, size_t length)
