@@ -3,6 +3,7 @@
 #   tests/engine/test_X.c     the same, with the ggml backend and the engine linked in
 #   tests/reference/X.c       programs over the engine alone, which results are compared with
 #   tests/program/test_X.py   whole-program tests, run by Python with the build folder in WEIR_BUILD_DIR
+#   tests/python/test_X.py    the Python package over libweir.so, run by the engine's Python, which has NumPy
 #   fuzz/fuzz_X.c             run over fuzz/corpus/X by fuzz/replay.c
 #   tests/install             a program built against the installed tree
 #   tools/check/*.py          rules about the sources
@@ -97,6 +98,18 @@ if(TARGET weir_program)
     add_test(NAME ${name} COMMAND ${WEIR_TEST_PYTHON} ${source} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
     set_tests_properties(${name} PROPERTIES
       TIMEOUT 900 PROCESSORS 2 LABELS program SKIP_RETURN_CODE 77 ENVIRONMENT "${WEIR_TEST_ENVIRONMENT}")
+  endforeach()
+endif()
+
+# An ordinary Python cannot load a sanitized library.
+file(GLOB WEIR_PYTHON_TESTS CONFIGURE_DEPENDS tests/python/test_*.py)
+if(NOT WEIR_SANITIZE)
+  foreach(source ${WEIR_PYTHON_TESTS})
+    get_filename_component(name ${source} NAME_WE)
+    string(REPLACE test_ python_ name ${name})
+    add_test(NAME ${name} COMMAND ${WEIR_TEST_PYTHON} ${source} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS python SKIP_RETURN_CODE 77
+      ENVIRONMENT "${WEIR_TEST_ENVIRONMENT};PYTHONPATH=${PROJECT_SOURCE_DIR}/python;WEIR_LIBRARY=$<TARGET_FILE:weir_shared>")
   endforeach()
 endif()
 

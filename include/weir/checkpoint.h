@@ -12,12 +12,12 @@
  *   WEIR_ECHANGED when it is no longer the file that was opened (device, inode, size or modification time).
  * - A mapping shows the file's pages.  Removing the file, or replacing it by rename, leaves a mapping whole; truncating it, or
  *   writing over it in place, does not: reading past the new end raises SIGBUS, as with any mmap.  Whoever cannot promise that
- *   files stay as they are reads through a weir_store instead, where such a file gives an error.
+ *   files stay as they are takes a copy (weir_mapping_read), or reads through a weir_store, where such a file gives an error.
  *
  * Lifetime: pointers from a checkpoint are valid until weir_checkpoint_close; a mapping is valid until weir_mapping_close,
  * also after its checkpoint was closed.
  * Threads: a checkpoint does not change after it is opened, so every function that takes a const one may be called from any
- * thread at the same time.  A mapping may be closed by any thread, once.
+ * thread at the same time.  A mapping may be closed by any thread, once, and once more for each weir_mapping_retain.
  */
 #ifndef WEIR_CHECKPOINT_H
 #define WEIR_CHECKPOINT_H
@@ -226,9 +226,28 @@ int weir_mapping_open(const weir_checkpoint *checkpoint, uint32_t tensor, weir_m
 /* Maps bytes [offset, offset + bytes) of any regular file.  WEIR_EINVAL when they reach past its end. */
 int weir_mapping_open_extent(const char *path, uint64_t offset, uint64_t bytes, weir_mapping **mapping, weir_error *error);
 
+/*
+ * The same bytes, read into pages of our own instead of mapped: they begin at a page, whatever the offset in the file, and what
+ * happens to the file later does not reach them.  For tensors that are not aligned, and for files that may change.  Takes
+ * `bytes` of memory until it is closed.  Also WEIR_EIO, WEIR_ENOMEM.
+ */
+int weir_mapping_read(const weir_checkpoint *checkpoint, uint32_t tensor, weir_mapping **mapping, weir_error *error);
+int weir_mapping_read_extent(const char *path, uint64_t offset, uint64_t bytes, weir_mapping **mapping, weir_error *error);
+
 const void *weir_mapping_data(const weir_mapping *mapping); /* never NULL */
 uint64_t weir_mapping_bytes(const weir_mapping *mapping);
-void weir_mapping_close(weir_mapping *mapping); /* NULL is allowed; no callbacks, no locks: safe in any thread */
+bool weir_mapping_copied(const weir_mapping *mapping); /* made by weir_mapping_read */
+
+/*
+ * Lets the process write to the mapping, for libraries that know no read-only arrays.  A page that is written becomes the
+ * process's own: the file, and other mappings of it, never change.  Every array over this mapping sees the write.
+ */
+int weir_mapping_allow_writes(weir_mapping *mapping, weir_error *error);
+
+/* One more reference, which wants one more weir_mapping_close; returns its argument.  Any thread that holds a reference. */
+weir_mapping *weir_mapping_retain(weir_mapping *mapping);
+/* Drops a reference; the last one unmaps.  NULL is allowed; no callbacks, no locks: safe in any thread. */
+void weir_mapping_close(weir_mapping *mapping);
 
 #ifdef __cplusplus
 }

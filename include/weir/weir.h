@@ -2,6 +2,7 @@
 #ifndef WEIR_H
 #define WEIR_H
 
+#include "weir/array.h"
 #include "weir/checkpoint.h"
 #include "weir/disk.h"
 #include "weir/error.h"

@@ -207,7 +207,7 @@ static int reopen(const weir_shard *shard, weir_file *file, weir_error *error)
 			 "the file was changed or replaced since the checkpoint was opened: open it again");
 }
 
-int weir_mapping_open(const weir_checkpoint *checkpoint, uint32_t tensor, weir_mapping **mapping, weir_error *error)
+static int open_tensor(const weir_checkpoint *checkpoint, uint32_t tensor, bool copy, weir_mapping **mapping, weir_error *error)
 {
 	const weir_tensor *wanted = weir_checkpoint_tensor(checkpoint, tensor);
 	weir_file file;
@@ -220,7 +220,17 @@ int weir_mapping_open(const weir_checkpoint *checkpoint, uint32_t tensor, weir_m
 				 checkpoint->tensors_count);
 	code = reopen(&checkpoint->shards[wanted->shard], &file, error);
 	if (!code)
-		code = weir_mapping_of_file(&file, wanted->bytes ? wanted->offset : 0, wanted->bytes, mapping, error);
+		code = weir_mapping_of_file(&file, wanted->bytes ? wanted->offset : 0, wanted->bytes, copy, mapping, error);
 	weir_file_close(&file);
 	return code;
+}
+
+int weir_mapping_open(const weir_checkpoint *checkpoint, uint32_t tensor, weir_mapping **mapping, weir_error *error)
+{
+	return open_tensor(checkpoint, tensor, false, mapping, error);
+}
+
+int weir_mapping_read(const weir_checkpoint *checkpoint, uint32_t tensor, weir_mapping **mapping, weir_error *error)
+{
+	return open_tensor(checkpoint, tensor, true, mapping, error);
 }
