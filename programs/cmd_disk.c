@@ -96,6 +96,7 @@ static json_t *points_json(const weir_disk *disk)
 		json_object_set_new(object, "queue_depth", output_json_count(point->queue_depth));
 		json_object_set_new(object, "piece_bytes", output_json_count(point->piece_bytes));
 		json_object_set_new(object, "bytes_per_second", output_json_real(point->bytes_per_second));
+		json_object_set_new(object, "slices_count", output_json_count(point->slices_count));
 		json_array_append_new(points, object);
 	}
 	return points;
@@ -117,6 +118,7 @@ static json_t *result_json(const disk_run *run)
 	json_object_set_new(object, "read_latency_us_p50", output_json_real(disk->read_latency_us_p50));
 	json_object_set_new(object, "read_latency_us_p95", output_json_real(disk->read_latency_us_p95));
 	json_object_set_new(object, "read_latency_us_p99", output_json_real(disk->read_latency_us_p99));
+	json_object_set_new(object, "burst_latency_us", output_json_real(disk->burst_latency_us));
 	json_object_set_new(object, "file_bytes", output_json_count(disk->file_bytes));
 	json_object_set_new(object, "measured_at_s", json_integer(disk->measured_at_s));
 	json_object_set_new(object, "cached", json_boolean(run->cached));
@@ -252,9 +254,9 @@ int cmd_disk(int argc, char **argv)
 		.operands = "PATH",
 		.summary = "measures the drive that holds PATH the way weir will read it",
 		.details = "PATH is a file, which is read at random places past the page cache, or a directory, in which a\n"
-			   "temporary file of 512 MiB is written first.  Each read size and queue depth is tried briefly;\n"
-			   "the setting named is the lightest one within 5 % of the fastest.  The result is remembered for\n"
-			   "the drive in ${XDG_CACHE_HOME:-~/.cache}/weir/disk.json.",
+			   "temporary file of 512 MiB is written first.  Read sizes and queue depths are tried in turns; the\n"
+			   "setting named is the lightest one within 5 % of the fastest.  The result is remembered for the\n"
+			   "drive, and used by 'weir run', in ${XDG_CACHE_HOME:-~/.cache}/weir/disk.json.",
 		.example = "  weir disk model.gguf\n"
 			   "  weir disk --json --refresh /mnt/models | jq .bytes_per_second",
 		CLI_OPTIONS(options),

@@ -87,9 +87,10 @@ static int check_interrupt(weir_error *error)
 
 /* ---- callbacks of the engine ---- */
 
-static void on_load(void *user, double fraction)
+static bool on_load(void *user, double fraction)
 {
 	cli_progress(&((struct run *)user)->common, "loading", fraction);
+	return !interrupted;
 }
 
 static void on_prompt(void *user, uint32_t done, uint32_t total)

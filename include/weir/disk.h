@@ -27,15 +27,18 @@ typedef struct weir_disk_point {
 	char method[WEIR_DISK_METHOD_BYTES]; /* "uring" or "threads" */
 	uint32_t queue_depth;
 	uint32_t piece_bytes; /* of one read */
-	double bytes_per_second;
+	double bytes_per_second; /* the median of its slices */
+	uint32_t slices_count; /* how often it was measured: more often the more likely it was to be chosen */
 } weir_disk_point;
 
 typedef struct weir_disk {
-	/* The setting to use: of those within 5 % of the fastest, the one with the fewest bytes in flight, io_uring first. */
+	/* The setting to use.  Of those within 5 % of the fastest, as far as the noise of the drive lets one tell: io_uring
+	 * first; then those with as many bytes in flight as the drive delivers in 2 ms, so that a completion noticed late
+	 * leaves no gap; of these the one with the fewest, since what is in flight delays what is wanted at once. */
 	char method[WEIR_DISK_METHOD_BYTES];
 	uint32_t queue_depth;
 	uint32_t piece_bytes;
-	double bytes_per_second; /* measured once more, longer, at that setting */
+	double bytes_per_second; /* measured anew at that setting, median */
 
 	bool direct;
 	uint32_t offset_alignment_bytes; /* what reads there need: offsets and lengths; 1 when not direct */
@@ -43,6 +46,9 @@ typedef struct weir_disk {
 	double read_latency_us_p50; /* of one read of piece_bytes on an otherwise idle drive */
 	double read_latency_us_p95;
 	double read_latency_us_p99;
+	/* What 1 to 8 MiB that are asked for at once, of an idle drive, take beyond their bytes ÷ bytes_per_second: the median,
+	 * 0 when they take no longer. */
+	double burst_latency_us;
 
 	uint64_t file_bytes; /* of the file that was read: a small one may fit a cache in the drive */
 	int64_t measured_at_s; /* seconds since 1970 */
@@ -78,6 +84,11 @@ uint64_t weir_disk_rate_memory_bytes(const char *method, uint32_t queue_depth, u
  */
 int weir_disk_cached(const char *path, weir_disk *disk); /* WEIR_ENOTFOUND when there is none */
 int weir_disk_remember(const char *path, const weir_disk *disk, weir_error *error);
+
+/* The setting to use for the drive that holds `path`, from a remembered result: the one found best, or, when `method` is
+ * "uring" or "threads" and that is not the method found best, the best of that method.  NULL is "auto".  WEIR_ENOTFOUND when
+ * nothing is remembered, or nothing of that method. */
+int weir_disk_tuned(const char *path, const char *method, weir_disk_point *point);
 
 #ifdef __cplusplus
 }

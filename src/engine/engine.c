@@ -81,6 +81,8 @@ static int configure_backend(const weir_engine_options *options, uint32_t thread
 					.piece_bytes = options->piece_bytes,
 					.threads = threads,
 					.lookahead = options->lookahead,
+					.progress = options->progress,
+					.progress_user = options->user,
 					.bind_threads = true};
 
 	if (!weir_policy_find(options->policy))

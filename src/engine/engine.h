@@ -32,7 +32,7 @@ typedef struct weir_engine_options {
 	const char *plain; /* "mmap" or "read": llama.cpp by itself, its weights mapped or read into memory, if it
 			    * is the first engine of the process; NULL: weir */
 	int verbosity; /* > 0: the engine's own messages go to standard error */
-	void (*progress)(void *user, double fraction);
+	bool (*progress)(void *user, double fraction); /* while weights are read; false interrupts; or NULL */
 	void *user;
 } weir_engine_options;
 

@@ -27,10 +27,13 @@ typedef struct weir_backend_options {
 	const char *policy; /* store.h; NULL is "auto" */
 	const char *trace_path; /* routing trace to write, or NULL */
 	const char *report_path; /* written when a session ends, or NULL */
-	uint32_t queue_depth; /* 0: the default */
+	uint32_t queue_depth; /* 0: this and the next as found best for the drive (weir/disk.h), else the defaults */
 	uint32_t piece_bytes; /* 0: the default */
 	uint32_t threads; /* compute threads, for the size of work buffers; 0: one per processor */
 	bool lookahead; /* read the next layer's experts ahead while a prompt is worked on */
+	/* Called while weights that stay are read, with 0..1; false stops the start with WEIR_EINTERRUPTED.  NULL for none. */
+	bool (*progress)(void *user, double fraction);
+	void *progress_user;
 	bool bind_threads; /* bind each compute thread to a processor: for programs of our own only */
 } weir_backend_options;
 

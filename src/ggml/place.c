@@ -152,6 +152,21 @@ static void point_weights(weir_session *session, weir_weight **weights, uint32_t
 	}
 }
 
+/* Tells how far reading has come; WEIR_EINTERRUPTED when that is not wanted any further. */
+static int report_loading(const weir_session *session, uint64_t pieces_before, weir_error *error)
+{
+	double total = (double)session->resident_bytes, done;
+	weir_io_stats stats;
+
+	if (!session->options.progress)
+		return 0;
+	weir_io_get_stats(session->io, &stats);
+	done = (double)(stats.pieces - pieces_before) * (double)weir_io_piece_bytes(session->io);
+	if (session->options.progress(session->options.progress_user, done < total ? done / total : 1))
+		return 0;
+	return weir_fail(error, WEIR_EINTERRUPTED, NULL, WEIR_ERROR_NO_OFFSET, 0, "interrupted while weights were read");
+}
+
 static int reap_all(weir_session *session, weir_error *error)
 {
 	weir_io_completion done[64];
@@ -167,8 +182,10 @@ static int reap_all(weir_session *session, weir_error *error)
 static int read_runs(weir_session *session, const run *runs, uint32_t count, weir_error *error)
 {
 	uint32_t submitted = 0;
+	weir_io_stats before;
 	int result = 0;
 
+	weir_io_get_stats(session->io, &before);
 	while (!result && (submitted < count || weir_io_pending(session->io))) {
 		if (submitted < count) {
 			const run *r = &runs[submitted];
@@ -189,6 +206,8 @@ static int read_runs(weir_session *session, const run *runs, uint32_t count, wei
 		}
 		weir_io_wait(session->io, UINT64_MAX);
 		result = reap_all(session, error);
+		if (!result)
+			result = report_loading(session, before.pieces, error);
 	}
 	while (weir_io_pending(session->io)) { /* after a failure: the buffers must not be written to any more */
 		weir_io_completion done[64];

@@ -20,6 +20,7 @@
 #include "ggml/trace.h"
 #include "os/memory.h"
 #include "os/process.h"
+#include "weir/disk.h"
 
 #define MARGIN_BYTES (12u << 20) /* allocator slack, sampling */
 #define THREAD_BYTES (16u << 10) /* what a compute thread touches of its stack */
@@ -107,12 +108,30 @@ static uint64_t margin_bytes(const weir_session *session)
 	return (margin < MARGIN_MAX_BYTES ? margin : MARGIN_MAX_BYTES) + counted_bytes(session);
 }
 
+/* Reading as was found best for the drive, unless the options say how.  io_uring stays "auto": it may be forbidden here
+ * although it was allowed where the drive was measured. */
+static void tune_reads(weir_session *session)
+{
+	weir_backend_options *options = &session->options;
+	weir_disk_point tuned;
+
+	if (options->queue_depth || options->piece_bytes || !session->files_count)
+		return;
+	if (weir_disk_tuned(session->files[0].path, options->io_method, &tuned) != 0)
+		return;
+	options->queue_depth = tuned.queue_depth;
+	options->piece_bytes = tuned.piece_bytes;
+	if (strcmp(tuned.method, "threads") == 0)
+		options->io_method = "threads";
+}
+
 int weir_session_facts(weir_session *session, weir_plan_facts *facts, weir_error *error)
 {
 	weir_process_memory memory;
 	uint64_t touched;
 	int result;
 
+	tune_reads(session);
 	memset(facts, 0, sizeof *facts);
 	facts->hit_rate_hint = -1;
 	facts->budget_bytes = session->options.budget_bytes ? session->options.budget_bytes : UINT64_MAX / 4;

@@ -1,10 +1,17 @@
 /*
- * disk.c - measuring a drive: see disk.h for what the numbers mean.
+ * disk.c - measuring a drive: see weir/disk.h for what the numbers mean.
  *
- *   weir_disk_measure: target (file, or a temporary one) ─► a grid of settings, briefly each ─► choose ─► confirm, latency
+ *   target (file, or a temporary one) ─► rounds over a grid of settings ─► choose ─► the chosen one again, bursts, single reads
  *
- * Each setting opens its own weir_io and keeps it full: as soon as a read is done the next one, elsewhere in the file, is
- * submitted.  The clock starts when the queue has been filled and emptied once.
+ * Drives that others use too change from one second to the next.  So no setting is measured in one go: every round gives each
+ * setting a slice of some milliseconds, every second round in reverse order, and what counts is the median of a setting's
+ * slices.  After each stage only the settings that may still be chosen go on (disk_choice.c), with more slices each:
+ *
+ *   stage 0   all settings                                    ├─ round ─┼─ round ─┤
+ *   stage 1   the lightest of those not far from the fastest            ├ r ┼ r ┼ r ┤
+ *   stage 2   the same again, fewer                                                 ├r┼r┼r┼r┼r┤
+ *
+ * A stage ends when its share of the time is over, but not before its first round.
  */
 #include "weir/disk.h"
 
@@ -14,6 +21,8 @@
 #include <time.h>
 
 #include "base/fail.h"
+#include "io/disk_choice.h"
+#include "io/disk_load.h"
 #include "io/disk_target.h"
 #include "io/io.h"
 #include "os/memory.h"
@@ -23,206 +32,47 @@
 #define MEASURING_BYTES ((uint64_t)512 << 10) /* what the C library and the kernel add */
 #define DEFAULT_QUEUE_DEPTH 32u
 #define DEFAULT_PIECE_BYTES (1u << 20)
-#define IN_FLIGHT_BYTES_MAX ((uint64_t)64 << 20) /* deeper than this is no use to a budget */
-#define OFFSET_UNIT_BYTES 4096u /* at least: offsets as a page or a drive's sector would have them */
-#define SAMPLES_MAX 8192u
-#define CLOSE_TO_BEST 0.95
-#define CONFIRM_SHARE 0.15 /* of the time */
-#define LATENCY_SHARE 0.10
+#define IN_FLIGHT_BYTES_MAX ((uint64_t)32 << 20) /* deeper than this is no use to a budget */
+#define SLICES_COUNT 250 /* in all, about: slices of 20 ms in 5 seconds */
+#define STAGES_COUNT 3
+#define SAMPLES_MAX 2048u
+#define SINGLE_READS 8 /* in a row */
+#define BURST_BYTES ((uint64_t)8 << 20) /* the largest */
 
 static const char *const METHODS[] = {"uring", "threads"};
 static const uint32_t DEPTHS[] = {1, 2, 4, 8, 16, 32, 64};
 static const uint32_t PIECES[] = {128u << 10, 256u << 10, 512u << 10, 1u << 20, 2u << 20, 4u << 20};
+static const double STAGE_ENDS[STAGES_COUNT] = {0.45, 0.65, 0.80}; /* of the time */
 #define COUNT_OF(array) ((uint32_t)(sizeof(array) / sizeof(array)[0]))
 
-/* One setting under measurement. */
-typedef struct load {
-	const weir_disk_target *target;
-	weir_io *io;
-	uint32_t file;
-	uint32_t queue_depth;
-	uint32_t piece_bytes;
-	uint64_t unit_bytes;
-	uint64_t slot_bytes;
-	void *memory;
-	uint64_t *started_ns; /* by slot */
-	weir_io_completion *completions; /* queue_depth */
-	uint64_t completed_count;
-	uint64_t completed_bytes;
-	double *samples_us; /* latencies, or NULL */
-	uint32_t samples_count;
-} load;
+/* A measurement of a whole drive. */
+typedef struct measurement {
+	const weir_disk_options *options;
+	weir_disk_target target;
+	weir_disk_memory memory;
+	weir_disk *disk;
+	weir_disk_slices *slices; /* of each point */
+	uint64_t start_ns;
+	double slice_seconds;
+	double single_us[SAMPLES_MAX], beyond_us[SAMPLES_MAX], rates[SAMPLES_MAX];
+	uint32_t single_count, beyond_count, rates_count;
+} measurement;
 
-static uint64_t next_random(void)
+static double passed_share(const measurement *m)
 {
-	static _Thread_local uint64_t state;
-
-	if (!state)
-		state = weir_clock_ns() | 1;
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state;
+	return (double)(weir_clock_ns() - m->start_ns) / 1e9 / m->options->seconds;
 }
 
-static void close_load(load *one)
+static int report_progress(const measurement *m, weir_error *error)
 {
-	weir_io_close(one->io);
-	weir_memory_unmap(one->memory, one->slot_bytes * one->queue_depth);
-	free(one->started_ns);
-	free(one->completions);
-}
+	double share = passed_share(m);
 
-static int allocate_load(load *one, weir_error *error)
-{
-	uint32_t alignment = weir_io_memory_alignment(one->io);
-	int code;
-
-	one->slot_bytes = ((uint64_t)one->piece_bytes + alignment - 1) / alignment * alignment;
-	code = weir_memory_map(one->slot_bytes * one->queue_depth, true, &one->memory, error);
-	if (code != 0)
-		return code;
-	one->started_ns = calloc(one->queue_depth, sizeof *one->started_ns);
-	one->completions = calloc(one->queue_depth, sizeof *one->completions);
-	if (!one->started_ns || !one->completions)
-		return weir_fail(error, WEIR_ENOMEM, one->target->path, WEIR_ERROR_NO_OFFSET, 0, "no memory");
-	return weir_io_add_buffer(one->io, one->memory, one->slot_bytes * one->queue_depth);
-}
-
-static int open_load(load *one, const weir_disk_target *target, const weir_disk_point *point, weir_error *error)
-{
-	weir_io_options options = {
-		.method = point->method,
-		.queue_depth = point->queue_depth,
-		.piece_bytes = point->piece_bytes,
-		.requests_max = point->queue_depth,
-	};
-	int code;
-
-	*one = (load){.target = target, .queue_depth = point->queue_depth};
-	code = weir_io_open(&options, &one->io, error);
-	if (code == 0)
-		code = weir_io_add_file(one->io, target->path, &one->file, error);
-	if (code == 0) {
-		one->piece_bytes = weir_io_piece_bytes(one->io);
-		one->unit_bytes = weir_io_offset_alignment(one->io);
-		if (one->unit_bytes < OFFSET_UNIT_BYTES)
-			one->unit_bytes = OFFSET_UNIT_BYTES;
-		code = allocate_load(one, error);
-	}
-	if (code != 0)
-		close_load(one);
-	return code;
-}
-
-/* A whole piece at a random place; in a file smaller than a piece, all of it. */
-static weir_io_request choose_extent(const load *one, uint32_t slot)
-{
-	uint64_t file_bytes = one->target->bytes, places = 1;
-	weir_io_request request = {.file = one->file, .bytes = one->piece_bytes, .tag = slot};
-
-	if (file_bytes > one->piece_bytes)
-		places = (file_bytes - one->piece_bytes) / one->unit_bytes + 1;
-	request.offset = next_random() % places * one->unit_bytes;
-	request.least = file_bytes - request.offset;
-	if (request.least > request.bytes)
-		request.least = request.bytes;
-	request.buffer = (unsigned char *)one->memory + slot * one->slot_bytes;
-	return request;
-}
-
-static int submit_slot(load *one, uint32_t slot, weir_error *error)
-{
-	weir_io_request request = choose_extent(one, slot);
-
-	one->started_ns[slot] = weir_clock_ns();
-	if (weir_io_submit(one->io, &request, 1) == 1)
+	if (!m->options->progress || m->options->progress(share < 1 ? share : 1, m->options->context))
 		return 0;
-	return weir_fail(error, WEIR_EIO, one->target->path, request.offset, 0, "the read was not taken");
+	return weir_fail(error, WEIR_EINTERRUPTED, m->target.name, WEIR_ERROR_NO_OFFSET, 0, "stopped while measuring");
 }
 
-static int take_completion(load *one, const weir_io_completion *completion, uint64_t now_ns, weir_error *error)
-{
-	uint32_t slot = (uint32_t)completion->tag;
-	uint64_t file_bytes = one->target->bytes;
-
-	if (completion->code != 0)
-		return weir_fail(error, completion->code, one->target->name, completion->offset, completion->sys_errno,
-				 completion->sys_errno ? "read failed" : "the file ended early");
-	one->completed_count++;
-	one->completed_bytes += file_bytes < one->piece_bytes ? file_bytes : one->piece_bytes;
-	if (one->samples_us && one->samples_count < SAMPLES_MAX)
-		one->samples_us[one->samples_count++] = (double)(now_ns - one->started_ns[slot]) / 1e3;
-	return submit_slot(one, slot, error);
-}
-
-/* Waits for completions, and replaces each by a new read. */
-static int turn_over(load *one, weir_error *error)
-{
-	int count, i, code;
-	uint64_t now_ns;
-
-	while ((count = weir_io_reap(one->io, one->completions, one->queue_depth)) == 0)
-		(void)weir_io_wait(one->io, UINT64_MAX);
-	now_ns = weir_clock_ns();
-	for (i = 0; i < count; i++) {
-		code = take_completion(one, &one->completions[i], now_ns, error);
-		if (code != 0)
-			return code;
-	}
-	return 0;
-}
-
-static int fill_queue(load *one, weir_error *error)
-{
-	uint32_t slot;
-	int code = 0;
-
-	for (slot = 0; slot < one->queue_depth && code == 0; slot++)
-		code = submit_slot(one, slot, error);
-	while (code == 0 && one->completed_count < one->queue_depth)
-		code = turn_over(one, error);
-	return code;
-}
-
-static int run_load(load *one, double seconds, double *bytes_per_second, weir_error *error)
-{
-	int code = fill_queue(one, error);
-	uint64_t start_ns = weir_clock_ns(), start_bytes = one->completed_bytes, now_ns;
-
-	one->samples_count = 0;
-	do {
-		if (code == 0)
-			code = turn_over(one, error);
-		now_ns = weir_clock_ns();
-	} while (code == 0 && (double)(now_ns - start_ns) < seconds * 1e9);
-	if (code == 0)
-		*bytes_per_second = (double)(one->completed_bytes - start_bytes) / ((double)(now_ns - start_ns) / 1e9);
-	return code;
-}
-
-static int measure_point(const weir_disk_target *target, weir_disk_point *point, double seconds, weir_disk *traits,
-			 double *samples_us, uint32_t *samples_count, weir_error *error)
-{
-	load one;
-	int code = open_load(&one, target, point, error);
-
-	if (code != 0)
-		return code;
-	if (weir_io_offset_alignment(one.io) == 1)
-		weir_disk_target_drop_cache(target);
-	one.samples_us = samples_us;
-	code = run_load(&one, seconds, &point->bytes_per_second, error);
-	if (samples_count)
-		*samples_count = one.samples_count;
-	if (traits) {
-		traits->offset_alignment_bytes = weir_io_offset_alignment(one.io);
-		traits->memory_alignment_bytes = weir_io_memory_alignment(one.io);
-		traits->direct = traits->offset_alignment_bytes > 1;
-	}
-	close_load(&one);
-	return code;
-}
+/* ---- the grid ---- */
 
 static bool is_worth_measuring(const char *method, uint32_t queue_depth, uint32_t piece_bytes, uint64_t file_bytes)
 {
@@ -270,54 +120,70 @@ static void lay_out_grid(weir_disk *disk, uint64_t file_bytes)
 	}
 }
 
-static int report_progress(const weir_disk_options *options, double fraction, const char *path, weir_error *error)
+/* ---- rounds ---- */
+
+static int open_load(const measurement *m, const weir_disk_point *point, weir_disk_load *load, weir_error *error)
 {
-	if (!options->progress || options->progress(fraction, options->context))
-		return 0;
-	return weir_fail(error, WEIR_EINTERRUPTED, path, WEIR_ERROR_NO_OFFSET, 0, "stopped while measuring");
+	int code = weir_disk_load_open(load, &m->target, point, &m->memory, error);
+
+	if (code == 0 && weir_io_offset_alignment(load->io) == 1)
+		weir_disk_target_drop_cache(&m->target);
+	return code;
 }
 
-static int measure_grid(const weir_disk_target *target, const weir_disk_options *options, weir_disk *disk, weir_error *error)
+static int measure_slice(measurement *m, uint32_t index, weir_error *error)
 {
-	double seconds = options->seconds * (1 - CONFIRM_SHARE - LATENCY_SHARE) / disk->points_count;
-	uint32_t i;
+	weir_disk_point *point = &m->disk->points[index];
+	weir_disk_load load;
+	double rate = 0;
+	int code = open_load(m, point, &load, error);
+
+	if (code != 0)
+		return code;
+	code = weir_disk_load_run(&load, m->slice_seconds, &rate, error);
+	m->disk->offset_alignment_bytes = weir_io_offset_alignment(load.io);
+	m->disk->memory_alignment_bytes = weir_io_memory_alignment(load.io);
+	m->disk->direct = m->disk->offset_alignment_bytes > 1;
+	weir_disk_load_close(&load);
+	if (code == 0)
+		weir_disk_slices_add(&m->slices[index], point, rate);
+	return code;
+}
+
+static int run_round(measurement *m, bool reverse, weir_error *error)
+{
+	uint32_t count = m->disk->points_count, i;
 	int code = 0;
 
-	for (i = 0; i < disk->points_count && code == 0; i++) {
-		code = report_progress(options, (double)i / (disk->points_count + 8.0), target->name, error);
+	for (i = 0; i < count && code == 0; i++) {
+		uint32_t index = reverse ? count - 1 - i : i;
+
+		if (!m->slices[index].running)
+			continue;
+		code = report_progress(m, error);
 		if (code == 0)
-			code = measure_point(target, &disk->points[i], seconds, disk, NULL, NULL, error);
+			code = measure_slice(m, index, error);
 	}
 	return code;
 }
 
-static bool is_better(const weir_disk_point *point, const weir_disk_point *than)
+static int run_stages(measurement *m, weir_error *error)
 {
-	uint64_t bytes = (uint64_t)point->queue_depth * point->piece_bytes;
-	uint64_t than_bytes = (uint64_t)than->queue_depth * than->piece_bytes;
-	int order = strcmp(point->method, than->method);
+	uint32_t stage, rounds;
+	int code = 0;
 
-	if (order != 0)
-		return order > 0; /* "uring" comes after "threads" */
-	return bytes < than_bytes;
-}
-
-static weir_disk_point choose_point(const weir_disk *disk)
-{
-	const weir_disk_point *chosen = NULL;
-	double best = 0;
-	uint32_t i;
-
-	for (i = 0; i < disk->points_count; i++)
-		best = fmax(best, disk->points[i].bytes_per_second);
-	for (i = 0; i < disk->points_count; i++) {
-		const weir_disk_point *point = &disk->points[i];
-
-		if (point->bytes_per_second >= CLOSE_TO_BEST * best && (!chosen || is_better(point, chosen)))
-			chosen = point;
+	for (stage = 0; stage < STAGES_COUNT && code == 0; stage++) {
+		if (stage)
+			weir_disk_choice_narrow(m->disk, m->slices, stage);
+		rounds = 0;
+		do
+			code = run_round(m, rounds++ % 2, error);
+		while (code == 0 && rounds < WEIR_DISK_SLICES_MAX / STAGES_COUNT && passed_share(m) < STAGE_ENDS[stage]);
 	}
-	return *chosen;
+	return code;
 }
+
+/* ---- the chosen setting ---- */
 
 static int compare_samples(const void *a, const void *b)
 {
@@ -326,54 +192,113 @@ static int compare_samples(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* Nearest rank: the smallest sample that at least this share of them does not exceed. */
-static double percentile(const double *sorted, uint32_t count, double share)
+/* Nearest rank: the smallest sample that at least this share of them does not exceed.  Sorts. */
+static double percentile(double *samples, uint32_t count, double share)
 {
 	uint32_t rank = (uint32_t)ceil(share * count);
 
-	return count ? sorted[rank ? rank - 1 : 0] : 0;
+	qsort(samples, count, sizeof *samples, compare_samples);
+	return count ? samples[rank ? rank - 1 : 0] : 0;
 }
 
-static int measure_latency(const weir_disk_target *target, weir_disk *disk, double seconds, weir_error *error)
+static void add_sample(double samples[SAMPLES_MAX], uint32_t *count, double sample)
 {
-	weir_disk_point point = {.queue_depth = 1, .piece_bytes = disk->piece_bytes};
-	double *samples_us = calloc(SAMPLES_MAX, sizeof *samples_us);
-	uint32_t count = 0;
-	int code;
+	if (*count < SAMPLES_MAX)
+		samples[(*count)++] = sample;
+}
 
-	if (!samples_us)
-		return weir_fail(error, WEIR_ENOMEM, target->name, WEIR_ERROR_NO_OFFSET, 0, "no memory");
-	memcpy(point.method, disk->method, sizeof point.method);
-	code = measure_point(target, &point, seconds, NULL, samples_us, &count, error);
-	if (code == 0) {
-		qsort(samples_us, count, sizeof *samples_us, compare_samples);
-		disk->read_latency_us_p50 = percentile(samples_us, count, 0.50);
-		disk->read_latency_us_p95 = percentile(samples_us, count, 0.95);
-		disk->read_latency_us_p99 = percentile(samples_us, count, 0.99);
+static int read_singles(measurement *m, weir_disk_load *load, weir_error *error)
+{
+	double seconds;
+	uint64_t bytes;
+	int i, code = 0;
+
+	for (i = 0; i < SINGLE_READS && code == 0; i++) {
+		code = weir_disk_load_burst(load, 1, &seconds, &bytes, error);
+		if (code == 0)
+			add_sample(m->single_us, &m->single_count, seconds * 1e6);
 	}
-	free(samples_us);
 	return code;
 }
 
-static int confirm(const weir_disk_target *target, const weir_disk_options *options, weir_disk *disk, weir_error *error)
+/* From one piece to as many as make BURST_BYTES, doubling: what each takes beyond its bytes at the rate. */
+static int read_bursts(measurement *m, weir_disk_load *load, double rate, weir_error *error)
 {
-	weir_disk_point chosen = choose_point(disk);
-	int code;
+	double seconds;
+	uint64_t bytes;
+	uint32_t pieces;
+	int code = 0;
 
-	code = report_progress(options, 0.9, target->name, error);
-	if (code == 0)
-		code = measure_point(target, &chosen, options->seconds * CONFIRM_SHARE, disk, NULL, NULL, error);
+	for (pieces = 1; pieces <= load->queue_depth && code == 0; pieces *= 2) {
+		code = weir_disk_load_burst(load, pieces, &seconds, &bytes, error);
+		if (code == 0 && (double)bytes * 8 >= (double)BURST_BYTES)
+			add_sample(m->beyond_us, &m->beyond_count, (seconds - (double)bytes / rate) * 1e6);
+	}
+	return code;
+}
+
+/* The settings for bursts: as the chosen one, with room for the largest burst. */
+static weir_disk_point burst_point(const weir_disk *disk)
+{
+	weir_disk_point point = {.piece_bytes = disk->piece_bytes, .queue_depth = 1};
+
+	memcpy(point.method, disk->method, sizeof point.method);
+	while ((uint64_t)point.queue_depth * point.piece_bytes < BURST_BYTES)
+		point.queue_depth *= 2;
+	return point;
+}
+
+/* One more slice of the chosen setting; then bursts and single reads on the drive that is idle again. */
+static int confirm_once(measurement *m, const weir_disk_point *chosen, weir_error *error)
+{
+	weir_disk_point bursts = burst_point(m->disk);
+	weir_disk_load load;
+	double rate = 0;
+	int code = open_load(m, chosen, &load, error);
+
 	if (code != 0)
 		return code;
+	code = weir_disk_load_run(&load, 2 * m->slice_seconds, &rate, error);
+	weir_disk_load_close(&load);
+	if (code != 0)
+		return code;
+	add_sample(m->rates, &m->rates_count, rate);
+	code = open_load(m, &bursts, &load, error);
+	if (code != 0)
+		return code;
+	code = read_bursts(m, &load, rate, error);
+	if (code == 0)
+		code = read_singles(m, &load, error);
+	weir_disk_load_close(&load);
+	return code;
+}
+
+static int confirm(measurement *m, weir_error *error)
+{
+	weir_disk_point chosen;
+	weir_disk *disk = m->disk;
+	int code = 0;
+
+	if (weir_disk_choice_make(disk, m->slices, &chosen) != 0)
+		return weir_fail(error, WEIR_EUNSUPPORTED, m->target.name, WEIR_ERROR_NO_OFFSET, 0,
+				 "no I/O method can be used here");
 	memcpy(disk->method, chosen.method, sizeof disk->method);
 	disk->queue_depth = chosen.queue_depth;
 	disk->piece_bytes = chosen.piece_bytes;
-	disk->bytes_per_second = chosen.bytes_per_second;
-	code = report_progress(options, 0.95, target->name, error);
-	if (code == 0)
-		code = measure_latency(target, disk, options->seconds * LATENCY_SHARE, error);
+	do {
+		code = report_progress(m, error);
+		if (code == 0)
+			code = confirm_once(m, &chosen, error);
+	} while (code == 0 && passed_share(m) < 1 && m->rates_count < SAMPLES_MAX);
+	disk->bytes_per_second = percentile(m->rates, m->rates_count, 0.50);
+	disk->burst_latency_us = fmax(percentile(m->beyond_us, m->beyond_count, 0.50), 0);
+	disk->read_latency_us_p50 = percentile(m->single_us, m->single_count, 0.50);
+	disk->read_latency_us_p95 = percentile(m->single_us, m->single_count, 0.95);
+	disk->read_latency_us_p99 = percentile(m->single_us, m->single_count, 0.99);
 	return code;
 }
+
+/* ---- the measurement ---- */
 
 static int take_options(const weir_disk_options *given, weir_disk_options *options, const char *path, weir_error *error)
 {
@@ -388,27 +313,74 @@ static int take_options(const weir_disk_options *given, weir_disk_options *optio
 	return 0;
 }
 
+static int measure_target(measurement *m, weir_error *error)
+{
+	uint64_t wanted = IN_FLIGHT_BYTES_MAX + (uint64_t)DEPTHS[COUNT_OF(DEPTHS) - 1] * WEIR_DISK_ALIGNMENT_MAX;
+	int code;
+
+	lay_out_grid(m->disk, m->target.bytes);
+	m->slices = calloc(WEIR_DISK_POINTS_MAX, sizeof *m->slices);
+	if (!m->slices)
+		return weir_fail(error, WEIR_ENOMEM, m->target.name, WEIR_ERROR_NO_OFFSET, 0, "no memory");
+	weir_disk_slices_begin(m->slices, m->disk->points_count);
+	code = weir_disk_memory_map(wanted, &m->memory, error);
+	m->start_ns = weir_clock_ns();
+	if (code == 0)
+		code = run_stages(m, error);
+	if (code == 0)
+		code = confirm(m, error);
+	weir_disk_memory_unmap(&m->memory);
+	free(m->slices);
+	return code;
+}
+
 int weir_disk_measure(const char *path, const weir_disk_options *given, weir_disk *disk, weir_error *error)
 {
 	weir_disk_options options;
-	weir_disk_target target;
+	measurement *m;
 	int code;
 
 	if (!path || !disk)
 		return weir_fail(error, WEIR_EINVAL, path, WEIR_ERROR_NO_OFFSET, 0, "no path or no place for the result");
 	code = take_options(given, &options, path, error);
-	if (code == 0)
-		code = weir_disk_target_open(path, &options, &target, error);
 	if (code != 0)
 		return code;
-	memset(disk, 0, sizeof *disk);
-	disk->file_bytes = target.bytes;
-	disk->measured_at_s = (int64_t)time(NULL);
-	lay_out_grid(disk, target.bytes);
-	code = measure_grid(&target, &options, disk, error);
-	if (code == 0)
-		code = confirm(&target, &options, disk, error);
-	weir_disk_target_close(&target);
+	m = calloc(1, sizeof *m);
+	if (!m)
+		return weir_fail(error, WEIR_ENOMEM, path, WEIR_ERROR_NO_OFFSET, 0, "no memory");
+	m->options = &options;
+	m->disk = disk;
+	m->slice_seconds = options.seconds / SLICES_COUNT;
+	code = weir_disk_target_open(path, &options, &m->target, error);
+	if (code == 0) {
+		memset(disk, 0, sizeof *disk);
+		disk->file_bytes = m->target.bytes;
+		disk->measured_at_s = (int64_t)time(NULL);
+		code = measure_target(m, error);
+		weir_disk_target_close(&m->target);
+	}
+	free(m);
+	return code;
+}
+
+/* ---- one rate ---- */
+
+static int measure_rate(const weir_disk_target *target, weir_disk_point *point, double seconds, weir_error *error)
+{
+	weir_disk_memory memory;
+	weir_disk_load load;
+	int code = weir_disk_memory_map(weir_disk_memory_wanted(point->queue_depth, point->piece_bytes), &memory, error);
+
+	if (code != 0)
+		return code;
+	code = weir_disk_load_open(&load, target, point, &memory, error);
+	if (code == 0) {
+		if (weir_io_offset_alignment(load.io) == 1)
+			weir_disk_target_drop_cache(target);
+		code = weir_disk_load_run(&load, seconds, &point->bytes_per_second, error);
+		weir_disk_load_close(&load);
+	}
+	weir_disk_memory_unmap(&memory);
 	return code;
 }
 
@@ -448,7 +420,7 @@ int weir_disk_rate(const char *path, const char *method, uint32_t queue_depth, u
 	code = weir_disk_target_open_file(path, &target, error);
 	if (code != 0)
 		return code;
-	code = measure_point(&target, &point, seconds, NULL, NULL, NULL, error);
+	code = measure_rate(&target, &point, seconds, error);
 	if (code == 0)
 		*bytes_per_second = point.bytes_per_second;
 	weir_disk_target_close(&target);

@@ -1,7 +1,7 @@
 /*
  * disk_cache.c - measurements that are remembered between runs: see disk.h for where and under which key.
  *
- *   {"version": 1, "drives": {"254:0 ef53 Samsung SSD 990": {"method": "uring", "queue_depth": 16, ...}}}
+ *   {"version": 2, "drives": {"254:0 ef53 Samsung SSD 990": {"method": "uring", "queue_depth": 16, ...}}}
  *
  * The file is read as untrusted input: an entry with a missing or senseless field counts as absent, and a file that is no such
  * JSON is replaced by the next result.
@@ -20,10 +20,11 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "io/disk_choice.h"
 #include "os/file.h"
 #include "weir/disk.h"
 
-#define CACHE_VERSION 1
+#define CACHE_VERSION 2
 #define CACHE_BYTES_MAX (1u << 20)
 #define MODEL_BYTES 64
 #define KEY_BYTES 160
@@ -181,7 +182,8 @@ static bool take_points(const json_t *points, weir_disk *disk)
 		weir_disk_point *point = &disk->points[i];
 
 		if (!take_setting(json_array_get(points, i), point->method, &point->queue_depth, &point->piece_bytes,
-				  &point->bytes_per_second))
+				  &point->bytes_per_second) ||
+		    !take_count(json_array_get(points, i), "slices_count", 1, WEIR_DISK_SLICES_MAX, &point->slices_count))
 			return false;
 	}
 	disk->points_count = (uint32_t)count;
@@ -210,6 +212,7 @@ static bool take_disk(const json_t *object, weir_disk *disk)
 	       take_real(object, "read_latency_us_p50", &disk->read_latency_us_p50) &&
 	       take_real(object, "read_latency_us_p95", &disk->read_latency_us_p95) &&
 	       take_real(object, "read_latency_us_p99", &disk->read_latency_us_p99) &&
+	       take_real(object, "burst_latency_us", &disk->burst_latency_us) &&
 	       take_points(json_object_get(object, "points"), disk);
 }
 
@@ -222,23 +225,24 @@ static json_t *give_points(const weir_disk *disk)
 		const weir_disk_point *point = &disk->points[i];
 
 		json_array_append_new(points,
-				      json_pack("{s:s, s:I, s:I, s:f}", "method", point->method, "queue_depth",
+				      json_pack("{s:s, s:I, s:I, s:f, s:I}", "method", point->method, "queue_depth",
 						(json_int_t)point->queue_depth, "piece_bytes", (json_int_t)point->piece_bytes,
-						"bytes_per_second", point->bytes_per_second));
+						"bytes_per_second", point->bytes_per_second, "slices_count",
+						(json_int_t)point->slices_count));
 	}
 	return points;
 }
 
 static json_t *give_disk(const weir_disk *disk)
 {
-	return json_pack("{s:s, s:I, s:I, s:f, s:b, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:o}", "method", disk->method,
+	return json_pack("{s:s, s:I, s:I, s:f, s:b, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:o}", "method", disk->method,
 			 "queue_depth", (json_int_t)disk->queue_depth, "piece_bytes", (json_int_t)disk->piece_bytes,
 			 "bytes_per_second", disk->bytes_per_second, "direct", (int)disk->direct, "offset_alignment_bytes",
 			 (json_int_t)disk->offset_alignment_bytes, "memory_alignment_bytes",
 			 (json_int_t)disk->memory_alignment_bytes, "read_latency_us_p50", disk->read_latency_us_p50,
 			 "read_latency_us_p95", disk->read_latency_us_p95, "read_latency_us_p99", disk->read_latency_us_p99,
-			 "file_bytes", (json_int_t)disk->file_bytes, "measured_at_s", (json_int_t)disk->measured_at_s, "points",
-			 give_points(disk));
+			 "burst_latency_us", disk->burst_latency_us, "file_bytes", (json_int_t)disk->file_bytes,
+			 "measured_at_s", (json_int_t)disk->measured_at_s, "points", give_points(disk));
 }
 
 int weir_disk_cached(const char *path, weir_disk *disk)
@@ -258,6 +262,24 @@ int weir_disk_cached(const char *path, weir_disk *disk)
 	if (!known)
 		return WEIR_ENOTFOUND;
 	*disk = found;
+	return 0;
+}
+
+int weir_disk_tuned(const char *path, const char *method, weir_disk_point *point)
+{
+	weir_disk disk;
+	int code;
+
+	if (!point)
+		return WEIR_EINVAL;
+	code = weir_disk_cached(path, &disk);
+	if (code != 0)
+		return code;
+	if (method && strcmp(method, "auto") != 0 && strcmp(method, disk.method) != 0)
+		return weir_disk_choice_of_method(&disk, method, point);
+	*point = (weir_disk_point){
+		.queue_depth = disk.queue_depth, .piece_bytes = disk.piece_bytes, .bytes_per_second = disk.bytes_per_second};
+	memcpy(point->method, disk.method, sizeof point->method);
 	return 0;
 }
 

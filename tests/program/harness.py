@@ -5,12 +5,14 @@ Models: a generated set (kept beside the program, made anew when the generator c
 (default: shared/models beside the checkout); SmolLM2 from WEIR_SMOLLM2, else where tools/setup/model.sh keeps it.  What is
 missing is skipped by name.  A run that ends by a signal or does not end is a failure of the test, whatever the test expected.
 """
+import atexit
 import functools
 import glob
 import hashlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,16 @@ FULL = os.environ.get("WEIR_TEST_FULL") == "1"
 TIMEOUT_SECONDS = 120
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_BUDGET, EXIT_FORMAT = range(5)
 MIB = 1 << 20
+
+
+def _cache_folder():
+    """What programs remember between runs goes here: the user's own is neither read nor filled with test models."""
+    folder = tempfile.mkdtemp(prefix="weir-test-cache-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+CACHE = _cache_folder()
 
 
 def _program(variable, name):
@@ -72,7 +84,7 @@ def _finish(process, timeout):
 def run(command, env=None, timeout=TIMEOUT_SECONDS):
     """Runs a program to its end.  AssertionError when it hangs or is killed by a signal."""
     # Passive: OpenMP threads that spin in barriers make a run fifty times slower when tests share the processors.
-    merged = {**os.environ, "GGML_NO_BACKTRACE": "1", "OMP_WAIT_POLICY": "passive", **(env or {})}
+    merged = {**os.environ, "GGML_NO_BACKTRACE": "1", "OMP_WAIT_POLICY": "passive", "XDG_CACHE_HOME": CACHE, **(env or {})}
     process = subprocess.Popen(command, env=merged, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     output = _finish(process, timeout)
     if output is None:

@@ -43,13 +43,13 @@ static int remove_folder(void **unused)
 
 static void check_result(const weir_disk *disk)
 {
-	double best = 0;
-	uint32_t i;
+	uint32_t most = 0, i;
 
 	assert_true(disk->points_count > 0 && disk->points_count <= WEIR_DISK_POINTS_MAX);
 	for (i = 0; i < disk->points_count; i++) {
 		assert_true(isfinite(disk->points[i].bytes_per_second) && disk->points[i].bytes_per_second > 0);
-		best = fmax(best, disk->points[i].bytes_per_second);
+		assert_true(disk->points[i].slices_count > 0);
+		most = disk->points[i].slices_count > most ? disk->points[i].slices_count : most;
 	}
 	assert_true(disk->bytes_per_second > 0);
 	assert_true(strcmp(disk->method, "uring") == 0 || strcmp(disk->method, "threads") == 0);
@@ -65,7 +65,8 @@ static void check_result(const weir_disk *disk)
 			break;
 	}
 	assert_true(i < disk->points_count);
-	assert_true(disk->points[i].bytes_per_second >= 0.95 * best);
+	assert_int_equal(disk->points[i].slices_count, most);
+	assert_true(disk->burst_latency_us >= 0);
 }
 
 static void test_measure_file(void **unused)
@@ -181,12 +182,13 @@ static weir_disk sample(void)
 			  .read_latency_us_p50 = 301.5,
 			  .read_latency_us_p95 = 400,
 			  .read_latency_us_p99 = 512.25,
+			  .burst_latency_us = 80.5,
 			  .file_bytes = 1 << 30,
 			  .measured_at_s = 1700000000,
 			  .points_count = 2};
 
-	disk.points[0] = (weir_disk_point){"uring", 1, 128 << 10, 9e8};
-	disk.points[1] = (weir_disk_point){"threads", 8, 1 << 20, 2.25e9};
+	disk.points[0] = (weir_disk_point){"uring", 1, 128 << 10, 9e8, 2};
+	disk.points[1] = (weir_disk_point){"threads", 8, 1 << 20, 2.25e9, 11};
 	return disk;
 }
 
@@ -205,6 +207,7 @@ static void check_same(const weir_disk *a, const weir_disk *b)
 	assert_true(a->read_latency_us_p50 == b->read_latency_us_p50);
 	assert_true(a->read_latency_us_p95 == b->read_latency_us_p95);
 	assert_true(a->read_latency_us_p99 == b->read_latency_us_p99);
+	assert_true(a->burst_latency_us == b->burst_latency_us);
 	assert_int_equal(a->file_bytes, b->file_bytes);
 	assert_int_equal(a->measured_at_s, b->measured_at_s);
 	assert_int_equal(a->points_count, b->points_count);
@@ -213,6 +216,7 @@ static void check_same(const weir_disk *a, const weir_disk *b)
 		assert_int_equal(a->points[i].queue_depth, b->points[i].queue_depth);
 		assert_int_equal(a->points[i].piece_bytes, b->points[i].piece_bytes);
 		assert_true(a->points[i].bytes_per_second == b->points[i].bytes_per_second);
+		assert_int_equal(a->points[i].slices_count, b->points[i].slices_count);
 	}
 }
 
@@ -236,6 +240,25 @@ static void remove_cache(const char *absolute)
 	rmdir(path);
 }
 
+/* The method asked for, else the one found best; nothing where nothing of it is known. */
+static void check_tuned(void)
+{
+	weir_disk_point tuned;
+
+	assert_int_equal(weir_disk_tuned(folder, NULL, &tuned), 0);
+	assert_string_equal(tuned.method, "uring");
+	assert_int_equal(tuned.queue_depth, 16);
+	assert_int_equal(tuned.piece_bytes, 1 << 20);
+	assert_int_equal(weir_disk_tuned(folder, "uring", &tuned), 0);
+	assert_int_equal(tuned.queue_depth, 16);
+	assert_int_equal(weir_disk_tuned(folder, "threads", &tuned), 0);
+	assert_string_equal(tuned.method, "threads");
+	assert_int_equal(tuned.queue_depth, 8);
+	assert_int_equal(weir_disk_tuned(folder, "mmap", &tuned), WEIR_ENOTFOUND);
+	assert_int_equal(weir_disk_tuned("no-such-path", NULL, &tuned), WEIR_ENOTFOUND);
+	assert_int_equal(weir_disk_tuned(folder, NULL, NULL), WEIR_EINVAL);
+}
+
 static void test_remembered(void **unused)
 {
 	weir_disk disk = sample(), found;
@@ -254,6 +277,7 @@ static void test_remembered(void **unused)
 	check_same(&disk, &found);
 	assert_int_equal(weir_disk_cached(folder, &found), 0);
 	assert_int_equal(found.queue_depth, 16);
+	check_tuned();
 	snprintf(path, sizeof path, "%s/weir", absolute);
 	assert_int_equal(entries_in(path), 1);
 	assert_int_equal(weir_disk_cached("no-such-path", &found), WEIR_ENOTFOUND);

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""What `weir disk` found is what `weir run` reads with; progress while loading; nothing of it changes a logit."""
+import json
+import os
+import pty
+import select
+import subprocess
+import tempfile
+import unittest
+
+import harness
+from harness import run, run_json, weir_command
+
+
+def setUpModule():
+    harness.need_programs()
+
+
+def remember(cache, path, **changes):
+    """Measures shortly, and changes what is remembered."""
+    run_json([harness.WEIR, "disk", path, "--seconds", "0.2", "--json"], env={"XDG_CACHE_HOME": cache})
+    file = os.path.join(cache, "weir", "disk.json")
+    with open(file) as stream:
+        content = json.load(stream)
+    for drive in content["drives"].values():
+        drive.update(changes)
+    with open(file, "w") as stream:
+        json.dump(content, stream)
+
+
+class Tuning(unittest.TestCase):
+    def setUp(self):
+        self.model = harness.generated_models()["moe"]
+        self.prompt = harness.prompt_of(self.model, 8)
+
+    def report(self, cache, io="auto"):
+        budget = harness.least_budget(self.model, 64, io=io) + harness.MIB
+        command = weir_command(self.model, budget, self.prompt, 8, 64, 2, "--io", io)
+        return run_json(command, env={"XDG_CACHE_HOME": cache})
+
+    def test_run_reads_as_was_found_best(self):
+        with tempfile.TemporaryDirectory() as cache:
+            plain = self.report(cache)
+            self.assertEqual((plain["io"]["queue_depth"], plain["io"]["read_bytes_typical"]), (32, harness.MIB))
+            remember(cache, self.model, queue_depth=3, piece_bytes=128 << 10)
+            self.assertGreater(plain["bytes_read"], 0)
+            tuned = self.report(cache)
+            self.assertEqual((tuned["io"]["queue_depth"], tuned["io"]["read_bytes_typical"]), (3, 128 << 10))
+            self.assertEqual(tuned["logits_hash"], plain["logits_hash"])
+            remember(cache, self.model, method="threads", queue_depth=5)
+            self.assertEqual((self.report(cache)["io"]["method"], self.report(cache)["io"]["queue_depth"]), ("threads", 5))
+            mapped = self.report(cache, "mmap")
+            self.assertEqual((mapped["io"]["method"], mapped["io"]["queue_depth"]), ("mmap", 32))
+            self.assertEqual(mapped["logits_hash"], plain["logits_hash"])
+
+    def test_disk_remembers_and_refreshes(self):
+        with tempfile.TemporaryDirectory() as cache:
+            env = {"XDG_CACHE_HOME": cache}
+            command = [harness.WEIR, "disk", self.model, "--seconds", "0.2", "--json"]
+            first = run_json(command, env=env)
+            self.assertFalse(first["cached"])
+            self.assertGreaterEqual(first["burst_latency_us"], 0)
+            self.assertTrue(all(point["slices_count"] >= 1 for point in first["points"]))
+            again = run_json(command, env=env)
+            self.assertTrue(again["cached"])
+            self.assertEqual(again["points"], first["points"])
+            self.assertFalse(run_json([*command, "--refresh"], env=env)["cached"])
+            self.assertIn("rate", run([harness.WEIR, "disk", self.model], env=env).out)
+
+    def test_a_damaged_memory_is_no_memory(self):
+        with tempfile.TemporaryDirectory() as cache:
+            remember(cache, self.model, queue_depth=0)
+            self.assertEqual(self.report(cache)["io"]["queue_depth"], 32)
+
+
+class Progress(unittest.TestCase):
+    def test_loading_is_shown_on_a_terminal(self):
+        """On a terminal there is a bar; elsewhere there is none."""
+        model = harness.generated_models()["dense"]
+        command = weir_command(model, 512 * harness.MIB, harness.prompt_of(model, 4), 2, 64, 1)
+        self.assertNotIn("loading", run(command).err)
+        ours, theirs = pty.openpty()
+        env = {**os.environ, "XDG_CACHE_HOME": harness.CACHE, "TERM": "xterm", "OMP_WAIT_POLICY": "passive"}
+        process = subprocess.Popen([part for part in command if part != "--json"], env=env, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=theirs)
+        os.close(theirs)
+        shown = b""
+        while True:
+            ready = select.select([ours], [], [], 1)[0]
+            if not ready and process.poll() is not None:
+                break
+            if ready:
+                try:
+                    part = os.read(ours, 65536)
+                except OSError:
+                    break
+                shown += part
+        os.close(ours)
+        self.assertEqual(process.wait(), 0, shown[-500:])
+        self.assertIn(b"loading", shown)
+
+
+if __name__ == "__main__":
+    unittest.main()
