@@ -11,13 +11,15 @@ from ._dtypes import DTYPES, Dtype
 from ._errors import (AccessError, BudgetError, BusyError, ChangedError, ChecksumError, DtypeError, EngineError, Error, FormatError,
                       InputOutputError, InterruptedRunError, InvalidArgumentError, LimitError, MisalignedError, NoSpaceError,
                       NotFoundError, NotRegularFileError, OutOfMemoryError, UnsupportedError)
+from ._generate import Generation, generate
 from ._lib import version as _version
+from ._plan import plan
 
 __version__: str = _version()
 
 __all__ = [
     "AccessError", "BudgetError", "BusyError", "ChangedError", "Checkpoint", "ChecksumError", "CopyWarning", "DTYPES", "Dtype",
-    "DtypeError", "EngineError", "Error", "FormatError", "InputOutputError", "InterruptedRunError", "InvalidArgumentError",
+    "DtypeError", "EngineError", "Error", "FormatError", "Generation", "InputOutputError", "InterruptedRunError", "InvalidArgumentError",
     "LimitError", "Mapping", "MisalignedError", "NoSpaceError", "NotFoundError", "NotRegularFileError", "OutOfMemoryError",
-    "TensorInfo", "UnsupportedError", "View", "mmap_weights", "open",
+    "TensorInfo", "UnsupportedError", "View", "generate", "mmap_weights", "open", "plan",
 ]

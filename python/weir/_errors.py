@@ -79,8 +79,13 @@ class DtypeError(UnsupportedError, TypeError):
 
 
 class BudgetError(Error):
-    """The memory budget cannot hold what was asked for; the message gives the least that can."""
+    """The memory budget cannot hold what was asked for.
 
+    Attributes:
+        least_budget_bytes: the least budget that can, or ``None`` when that is not known.
+    """
+
+    least_budget_bytes: Optional[int] = None
     code, code_name = -6, "WEIR_EBUDGET"
 
 
