@@ -1,5 +1,5 @@
 # libweir: the core compiled once, as libweir.so, as libweir.a, and into everything else that is built here.
-file(GLOB WEIR_CORE_SOURCES CONFIGURE_DEPENDS src/base/*.c src/os/*.c src/io/*.c src/format/*.c src/residency/*.c src/plan/*.c)
+file(GLOB WEIR_CORE_SOURCES CONFIGURE_DEPENDS src/base/*.c src/os/*.c src/io/*.c src/format/*.c src/pack/*.c src/residency/*.c src/plan/*.c)
 add_library(weir_objects OBJECT ${WEIR_CORE_SOURCES})
 target_include_directories(weir_objects PUBLIC include src)
 target_link_libraries(weir_objects PUBLIC ${WEIR_CORE_LIBRARIES})

@@ -12,8 +12,10 @@
 #include "base/text.h"
 #include "cli.h"
 #include "commands.h"
+#include "inspect_pack.h"
 #include "output.h"
 #include "weir/checkpoint.h"
+#include "weir/pack.h"
 
 enum {
 	ARRAY_WHOLE = 64, /* longer arrays are shown by their first elements */
@@ -417,8 +419,9 @@ int cmd_inspect(int argc, char **argv)
 		.operands = "FILE",
 		.summary = "lists and validates a checkpoint",
 		.details = "FILE is a .gguf file (of a split set: any shard), a .safetensors file, a safetensors index\n"
-			   "(*.safetensors.index.json), or a directory that holds one of those.  Shapes are given in the\n"
-			   "order of the format: GGUF from the innermost dimension on, safetensors from the outermost.\n"
+			   "(*.safetensors.index.json), a directory that holds one of those, or a pack (*.weir).  Shapes are\n"
+			   "given in the order of the format: GGUF from the innermost dimension on, safetensors from the "
+			   "outermost.\n"
 			   "Exit code 4: the file breaks a rule of its format, which the error line names.",
 		.example = "  weir inspect model.gguf\n"
 			   "  weir inspect --json model.safetensors.index.json | jq '.tensors[].name'",
@@ -435,6 +438,8 @@ int cmd_inspect(int argc, char **argv)
 
 	if (exit_code != CLI_CONTINUE)
 		return exit_code;
+	if (weir_pack_recognize(operands[0]))
+		return inspect_pack(&common, operands[0]);
 	if (weir_checkpoint_open(operands[0], &options, &checkpoint, &error))
 		return cli_fail(&common, &error);
 	exit_code = show(&common, checkpoint);

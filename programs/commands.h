@@ -14,7 +14,7 @@
 	X(bench, "runs a prompt streamed, fully resident and with plain mmap, and compares")                                   \
 	X(inspect, "lists and validates a checkpoint")                                                                         \
 	X(pack, "writes the aligned, checksummed pack of a model")                                                             \
-	X(verify, "checks the checksums of a pack")                                                                            \
+	X(verify, "checks a pack and its model, byte by byte")                                                                 \
 	X(disk, "measures the drive the way weir will read it")                                                                \
 	X(simulate, "replays a routing trace against policies and budgets")                                                    \
 	X(top, "live view of a running weir process")                                                                          \

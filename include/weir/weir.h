@@ -6,6 +6,7 @@
 #include "weir/checkpoint.h"
 #include "weir/disk.h"
 #include "weir/error.h"
+#include "weir/pack.h"
 #include "weir/plan.h"
 #include "weir/store.h"
 #include "weir/version.h"

@@ -65,6 +65,9 @@ static int kind_of_content(const char *path, weir_kind *kind, weir_error *error)
 		*kind = WEIR_KIND_GGUF;
 	else if (start[8] == '{')
 		*kind = WEIR_KIND_SAFETENSORS;
+	else if (!memcmp(start, "WEIRPACK", 8))
+		return weir_fail(error, WEIR_EUNSUPPORTED, path, 0, 0,
+				 "this is a pack, which holds weights only: name the model that it was made from");
 	else
 		return weir_fail(error, WEIR_EFORMAT, path, 0, 0,
 				 "neither GGUF (which begins with \"GGUF\") nor safetensors (whose ninth byte is '{')");

@@ -14,10 +14,11 @@ ROOMS = {
     "src/os": ["base"],
     "src/io": ["base", "os"],
     "src/format": ["base", "os"],
+    "src/pack": ["base", "os", "format"],
     "src/residency": ["base", "os", "io", "format"],
     "src/plan": ["base", "os", "io", "format", "residency"],
-    "src/ggml": ["base", "os", "io", "format", "residency", "plan"],
-    "src/engine": ["base", "os", "io", "format", "residency", "plan", "ggml"],
+    "src/ggml": ["base", "os", "io", "format", "pack", "residency", "plan"],
+    "src/engine": ["base", "os", "io", "format", "pack", "residency", "plan", "ggml"],
     "programs": ["base", "os", "engine"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

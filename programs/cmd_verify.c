@@ -1,0 +1,116 @@
+/*
+ * cmd_verify.c - `weir verify FILE`: reads a pack and its model whole and compares them with the checksums.
+ *
+ * Writes nothing but standard output.  Main thread only.
+ */
+#include <string.h>
+
+#include "cli.h"
+#include "commands.h"
+#include "interrupt.h"
+#include "output.h"
+#include "weir/pack.h"
+
+struct verify_run {
+	cli_common common;
+	weir_verify_options options;
+	weir_verify_result result;
+};
+
+static int on_progress(const char *stage, uint64_t done_bytes, uint64_t total_bytes, void *user)
+{
+	const struct verify_run *run = user;
+
+	if (total_bytes)
+		cli_progress(&run->common, stage, (double)done_bytes / (double)total_bytes);
+	return interrupt_seen();
+}
+
+static json_t *path_json(const char *path)
+{
+	return path[0] ? output_json_string(path, strlen(path)) : json_null();
+}
+
+static json_t *result_json(const weir_verify_result *result)
+{
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "pack", path_json(result->pack), "checkpoint",
+			 path_json(result->checkpoint), "pack_bytes", output_json_count(result->pack_bytes), "checkpoint_bytes",
+			 output_json_count(result->checkpoint_bytes), "freed_bytes", output_json_count(result->freed_bytes),
+			 "seconds", output_json_real(result->seconds));
+}
+
+static int print_result(const struct verify_run *run)
+{
+	const weir_verify_result *result = &run->result;
+	const double seconds = result->seconds > 0 ? result->seconds : 1;
+	char bytes[CLI_BYTES_TEXT], rate[CLI_BYTES_TEXT];
+
+	if (run->common.quiet)
+		return CLI_DONE;
+	if (result->pack[0])
+		printf("pack         %s, every byte is right\n", cli_bytes(result->pack_bytes, bytes));
+	if (result->checkpoint[0] && result->pack[0])
+		printf("model        %s of weights, the same\n", cli_bytes(result->checkpoint_bytes, bytes));
+	else if (result->checkpoint[0])
+		printf("model        %s of weights can be read; without a pack there are no checksums to compare with\n",
+		       cli_bytes(result->checkpoint_bytes, bytes));
+	else
+		printf("model        not beside the pack, not compared\n");
+	if (result->freed_bytes)
+		printf("replaced     %s of weights are in the pack alone\n", cli_bytes(result->freed_bytes, bytes));
+	printf("read at      %s/s\n",
+	       cli_bytes((uint64_t)((double)(result->pack_bytes + result->checkpoint_bytes) / seconds), rate));
+	return cli_flush(&run->common);
+}
+
+static int verify_file(struct verify_run *run, const char *path)
+{
+	weir_error error = {.offset = WEIR_ERROR_NO_OFFSET};
+	int code;
+
+	run->options.progress = on_progress;
+	run->options.user = run;
+	interrupt_catch();
+	code = weir_verify(path, &run->options, &run->result, &error);
+	cli_progress_clear(&run->common);
+	if (code == WEIR_EINTERRUPTED)
+		return CLI_INTERRUPTED;
+	if (code) {
+		int exit_code = cli_fail(&run->common, &error);
+
+		return code == WEIR_ECHANGED ? CLI_FILE : exit_code;
+	}
+	if (run->common.json)
+		return output_json_print(&run->common, result_json(&run->result));
+	return print_result(run);
+}
+
+int cmd_verify(int argc, char **argv)
+{
+	struct verify_run run = {.options = {.threads = 0}};
+	const cli_option options[] = {
+		{'t', "threads", CLI_COUNT, &run.options.threads, "N", "that read (default: 6)", NULL, 1, 32},
+	};
+	const cli_command command = {
+		.name = "verify",
+		.operands = "FILE",
+		.summary = "checks a pack and its model, byte by byte",
+		.details = "FILE is a pack or a model.  Of a pack every byte is read: a single flipped bit is found, and the "
+			   "line names\n"
+			   "the offset and the tensor.  When the model that it was made from lies beside it, its weights are "
+			   "compared\n"
+			   "with the same checksums.  A model without a pack has no checksums: its headers are checked, and "
+			   "that all of\n"
+			   "it can be read.\n\n"
+			   "exit codes: 0 all is right, 1 failed while reading, 2 wrong usage, 4 something differs",
+		.example = "  weir verify model.weir\n  weir verify model.gguf --json",
+		CLI_OPTIONS(options),
+		.operands_least = 1,
+		.operands_most = 1,
+	};
+	char **operands;
+	int count, code;
+
+	code = cli_parse(&command, &run.common, argc, argv, &operands, &count);
+	return code == CLI_CONTINUE ? verify_file(&run, operands[0]) : code;
+}
