@@ -9,6 +9,7 @@
 
 #include "cli.h"
 #include "commands.h"
+#include "crash.h"
 #include "engine/engine.h"
 #include "model.h"
 #include "output.h"
@@ -139,13 +140,16 @@ static int make_plan(struct plan_run *run, weir_error *error)
 				       .prompt_tokens = run->prompt_tokens,
 				       .measure = run->measure,
 				       .promise = true};
+	const crash_watch watch = {.common = &run->common, .file = run->files.path};
 	weir_engine *engine = NULL;
-	int result = weir_engine_open(&run->options, &engine, error);
+	int result;
 
-	if (result < 0)
-		return result;
-	result = model_plan(engine, &request, &run->plan, &run->rates, error);
+	crash_open(&watch);
+	result = weir_engine_open(&run->options, &engine, error);
+	if (!result)
+		result = model_plan(engine, &request, &run->plan, &run->rates, error);
 	weir_engine_close(engine);
+	crash_close();
 	return result;
 }
 

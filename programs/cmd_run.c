@@ -16,6 +16,7 @@
 #include "base/fail.h"
 #include "cli.h"
 #include "commands.h"
+#include "crash.h"
 #include "engine/engine.h"
 #include "model.h"
 #include "os/process.h"
@@ -62,20 +63,27 @@ static volatile sig_atomic_t interrupted;
 static void on_interrupt(int number)
 {
 	(void)number;
-	if (interrupted)
+	if (interrupted) {
+		weir_engine_abandon_outputs();
 		_exit(CLI_INTERRUPTED);
+	}
 	interrupted = 1;
 	if (interruptible)
 		weir_engine_interrupt(interruptible);
 }
 
-/* Without SA_RESTART, so that waiting for a prompt ends too. */
+/* Without SA_RESTART, so that waiting for a prompt ends too.  One that was ignored when we were started (nohup) stays so. */
 static void catch_interrupt(void)
 {
-	struct sigaction action = {.sa_handler = on_interrupt};
+	static const int NUMBERS[] = {SIGINT, SIGTERM, SIGHUP};
+	struct sigaction action = {.sa_handler = on_interrupt}, before;
 
 	sigemptyset(&action.sa_mask);
-	sigaction(SIGINT, &action, NULL);
+	for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++) {
+		sigaction(NUMBERS[i], NULL, &before);
+		if (before.sa_handler != SIG_IGN)
+			sigaction(NUMBERS[i], &action, NULL);
+	}
 }
 
 static int check_interrupt(weir_error *error)
@@ -173,8 +181,11 @@ static int forecast(struct run *run, weir_error *error)
 	return 0;
 }
 
+static int give_up(void *user, const weir_error *error);
+
 static int open_engine(struct run *run, weir_error *error)
 {
+	const crash_watch watch = {.common = &run->common, .file = run->files.path, .give_up = give_up, .user = run};
 	weir_limits limits;
 	int result;
 
@@ -185,9 +196,11 @@ static int open_engine(struct run *run, weir_error *error)
 	run->options.io_fault = getenv("WEIR_FAULT");
 	run->options.progress = on_load;
 	run->options.user = run;
+	crash_open(&watch);
 	result = weir_engine_open(&run->options, &run->engine, error);
 	if (result < 0)
 		return result;
+	crash_loaded();
 	interruptible = run->engine;
 	run->report.architecture = weir_engine_architecture(run->engine);
 	return run->options.plain ? 0 : forecast(run, error);
@@ -392,6 +405,18 @@ static int say_error(const struct run *run, int result, weir_error *error)
 	return cli_fail(&run->common, error);
 }
 
+/* The engine is in an unknown state, on whichever thread: its figures are left out, what else is known is reported. */
+static int give_up(void *user, const weir_error *error)
+{
+	struct run *run = user;
+	int exit_code = cli_fail(&run->common, error);
+
+	run->ran = false;
+	run->report.exit = exit_code;
+	fill_report(run);
+	return give_report(run);
+}
+
 static int run_and_report(struct run *run)
 {
 	weir_error error = {.offset = WEIR_ERROR_NO_OFFSET};
@@ -409,6 +434,7 @@ static int run_and_report(struct run *run)
 	}
 	interruptible = NULL;
 	weir_engine_close(run->engine);
+	crash_close();
 	run->report.exit = exit_code = say_error(run, result, &error);
 	fill_report(run);
 	if (exit_code != CLI_USAGE)

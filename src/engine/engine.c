@@ -19,24 +19,30 @@
 #define DEFAULT_BATCH 512u
 #define ALL_LAYERS 10000
 
-static char last_message[256];
+static char first_message[256];
 static int log_verbosity;
 
-/* libllama reports failures to a log; the last warning or error is what an error message of ours quotes. */
+/* libllama reports failures to a log.  The first error since an operation began is its cause, the others are what follows from
+ * that: an error message of ours quotes the first. */
 static void on_log(enum ggml_log_level level, const char *text, void *user)
 {
 	(void)user;
 	if (log_verbosity > 0)
 		fputs(text, stderr);
-	if (level == GGML_LOG_LEVEL_ERROR) {
-		snprintf(last_message, sizeof last_message, "%s", text);
-		last_message[strcspn(last_message, "\n")] = '\0';
+	if (level == GGML_LOG_LEVEL_ERROR && !first_message[0]) {
+		snprintf(first_message, sizeof first_message, "%s", text);
+		first_message[strcspn(first_message, "\n")] = '\0';
 	}
 }
 
-const char *weir_engine_last_message(void)
+void weir_engine_forget_message(void)
 {
-	return last_message[0] ? last_message : "no reason given";
+	first_message[0] = '\0';
+}
+
+const char *weir_engine_message(void)
+{
+	return first_message[0] ? first_message : "no reason given";
 }
 
 static bool should_abort(void *user)
@@ -59,7 +65,7 @@ static void begin_backend(int verbosity, bool plain)
 	static bool begun, registered;
 
 	log_verbosity = verbosity;
-	last_message[0] = '\0';
+	weir_engine_forget_message();
 	if (!begun) {
 		llama_log_set(on_log, NULL);
 		llama_backend_init();
@@ -104,7 +110,7 @@ static int load_model(weir_engine *engine, const weir_engine_options *options, w
 	engine->model = llama_model_load_from_file(engine->path, params);
 	if (!engine->model)
 		return weir_fail(error, WEIR_EUNSUPPORTED, engine->path, WEIR_ERROR_NO_OFFSET, 0,
-				 "the engine does not take it: %s", weir_engine_last_message());
+				 "the engine does not take it: %s", weir_engine_message());
 	engine->vocab = llama_model_get_vocab(engine->model);
 	engine->plain = options->plain != NULL;
 	engine->session = engine->plain ? NULL : weir_backend_session();
@@ -133,7 +139,7 @@ static int make_context(weir_engine *engine, const weir_engine_options *options,
 	engine->context = llama_init_from_model(engine->model, params);
 	if (!engine->context)
 		return weir_fail(error, WEIR_EENGINE, engine->path, WEIR_ERROR_NO_OFFSET, 0, "no context of %u tokens: %s",
-				 engine->ctx, weir_engine_last_message());
+				 engine->ctx, weir_engine_message());
 	engine->ctx = llama_n_ctx(engine->context);
 	engine->batch = llama_n_batch(engine->context); /* libllama lowers it to a small context */
 	return 0;
@@ -227,4 +233,9 @@ uint32_t weir_engine_ctx(const weir_engine *engine)
 void weir_engine_interrupt(weir_engine *engine)
 {
 	engine->interrupted = 1;
+}
+
+void weir_engine_abandon_outputs(void)
+{
+	weir_backend_abandon_outputs();
 }

@@ -102,4 +102,7 @@ int weir_engine_run(weir_engine *engine, const weir_engine_generate *generate, w
 /* Async-signal-safe: the run in progress ends with WEIR_EINTERRUPTED. */
 void weir_engine_interrupt(weir_engine *engine);
 
+/* Removes what a routing trace has written so far, for a process that ends at once.  Async-signal-safe, any thread. */
+void weir_engine_abandon_outputs(void);
+
 #endif

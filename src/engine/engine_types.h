@@ -22,7 +22,8 @@ struct weir_engine {
 	volatile sig_atomic_t interrupted;
 };
 
-/* The engine's last complaint, for an error message; never NULL. */
-const char *weir_engine_last_message(void);
+/* What the engine complained of first since it was last forgotten, for an error message; never NULL. */
+const char *weir_engine_message(void);
+void weir_engine_forget_message(void);
 
 #endif

@@ -100,8 +100,10 @@ static int decode(generation *g, const int32_t *tokens, uint32_t count)
 	/* llama_batch_get_one takes a pointer it does not write to. */
 	struct llama_batch batch = llama_batch_get_one((int32_t *)(uintptr_t)tokens, (int32_t)count);
 	const weir_error *failure;
-	int status = llama_decode(engine->context, batch);
+	int status;
 
+	weir_engine_forget_message();
+	status = llama_decode(engine->context, batch);
 	if (status == 0)
 		return 0;
 	if (engine->interrupted)
@@ -113,7 +115,7 @@ static int decode(generation *g, const int32_t *tokens, uint32_t count)
 		return failure->code;
 	}
 	return weir_fail(g->error, WEIR_EENGINE, engine->path, WEIR_ERROR_NO_OFFSET, 0, "decoding failed (%d): %s", status,
-			 weir_engine_last_message());
+			 weir_engine_message());
 }
 
 /* All zero for llama.cpp by itself. */

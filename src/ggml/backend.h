@@ -71,6 +71,9 @@ void weir_session_get_stats(const weir_session *session, weir_session_stats *sta
  * session that is freed does it too, but has nowhere to say that it failed. */
 int weir_session_end_trace(weir_session *session, weir_error *error);
 
+/* Removes what outputs have written so far, for a process that ends at once.  Async-signal-safe, any thread. */
+void weir_backend_abandon_outputs(void);
+
 /* The error that made the last graph fail; code 0 when none did. */
 const weir_error *weir_session_error(const weir_session *session);
 

@@ -13,6 +13,42 @@
 #include "base/fail.h"
 #include "ggml/outfile.h"
 
+/* Names beside targets, so that a process that ends at once can remove them.  Who takes a name out of its place owns it. */
+#define NAMES_MAX 16
+static _Atomic(char *) names[NAMES_MAX];
+
+static void remember(char *name)
+{
+	for (size_t i = 0; i < NAMES_MAX; i++) {
+		char *none = NULL;
+
+		if (atomic_compare_exchange_strong(&names[i], &none, name))
+			return;
+	}
+}
+
+/* False when weir_outfile_abandon_all has it. */
+static bool forget(char *name)
+{
+	for (size_t i = 0; i < NAMES_MAX; i++) {
+		char *expected = name;
+
+		if (atomic_load(&names[i]) == name && !atomic_compare_exchange_strong(&names[i], &expected, NULL))
+			return false;
+	}
+	return true;
+}
+
+void weir_outfile_abandon_all(void)
+{
+	for (size_t i = 0; i < NAMES_MAX; i++) {
+		char *name = atomic_exchange(&names[i], NULL);
+
+		if (name)
+			unlink(name);
+	}
+}
+
 static int fail_open(const char *path, int sys_errno, weir_error *error)
 {
 	return weir_fail(error, weir_code_of_errno(sys_errno), path, WEIR_ERROR_NO_OFFSET, sys_errno, "cannot be written");
@@ -37,8 +73,11 @@ static int open_stream(weir_outfile *file, const char *path, weir_error *error)
 	if (fd < 0)
 		return fail_open(path, errno, error);
 	file->stream = fdopen(fd, "w");
-	if (file->stream)
+	if (file->stream) {
+		if (file->beside)
+			remember(file->beside);
 		return 0;
+	}
 	close(fd);
 	if (file->beside)
 		unlink(file->beside);
@@ -48,7 +87,8 @@ static int open_stream(weir_outfile *file, const char *path, weir_error *error)
 static void release(weir_outfile *file)
 {
 	free(file->target);
-	free(file->beside);
+	if (file->beside && forget(file->beside))
+		free(file->beside);
 	memset(file, 0, sizeof *file);
 }
 

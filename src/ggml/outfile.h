@@ -27,4 +27,8 @@ void weir_outfile_discard(weir_outfile *file);
 /* Fills `error` for a write that failed with this errno. */
 int weir_outfile_fail(const weir_outfile *file, int sys_errno, weir_error *error);
 
+/* Removes what stands beside the targets of files that are open, for a process that ends at once.  The files are of no use
+ * after that.  Async-signal-safe, any thread. */
+void weir_outfile_abandon_all(void);
+
 #endif

@@ -13,6 +13,7 @@
 #include "ggml/buffer.h"
 #include "ggml/config.h"
 #include "ggml/experts.h"
+#include "ggml/outfile.h"
 #include "ggml/plugin_report.h"
 #include "ggml/ring.h"
 #include "ggml/rows.h"
@@ -319,6 +320,11 @@ int weir_session_end_trace(weir_session *session, weir_error *error)
 
 	session->trace = NULL;
 	return weir_trace_close(trace, !session->failed, error);
+}
+
+void weir_backend_abandon_outputs(void)
+{
+	weir_outfile_abandon_all();
 }
 
 void weir_session_hand_over(weir_session *session)

@@ -428,6 +428,51 @@ class Interrupted(WithEngine):
         self.assertEqual((first + out).decode(errors="replace").removesuffix("\n"), report["text"].removesuffix("\n"))
         self.assertIn("interrupted", err)
 
+    def start_generating(self, *more):
+        process = self.start("run", self.model, "--prompt-tokens", self.ids, "-M", "1G", "-c", "4096", "--ignore-eos", "-t", "2",
+                             *more)
+        process.stdout.read(1)
+        return process
+
+    def test_other_signals_that_ask_for_an_end(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            path = self.path(f"report-{int(number)}.json")
+            process = self.start_generating("--report", path)
+            process.send_signal(number)
+            self.assertIn("interrupted", self.finish(process)[1])
+            with open(path) as file:
+                self.assertEqual(json.load(file)["exit"], 130)
+
+    def test_a_crash_is_an_exit_code(self):
+        """As if the engine had crashed: one line, no signal, nothing left of the trace."""
+        if h.SANITIZED:
+            self.skipTest("a sanitizer takes these signals itself")
+        for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT):
+            process = self.start_generating("--trace", self.path("trace"))
+            process.send_signal(number)
+            err = process.communicate(timeout=h.TIMEOUT_SECONDS)[1].decode()
+            self.assertEqual(process.returncode, h.EXIT_FAILED, err)
+            self.assert_one_line(err, signal.Signals(number).name)
+            self.assertIn(self.model, err)
+            self.assertEqual(os.listdir(self.folder), [])
+
+    def test_stopped_and_continued(self):
+        process = self.start_generating("-n", "200")
+        for _ in range(3):
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.05)
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.05)
+        process.communicate(timeout=h.TIMEOUT_SECONDS)
+        self.assertEqual(process.returncode, 0)
+
+    def test_a_second_interrupt_ends_at_once(self):
+        process = self.start_generating("--trace", self.path("trace"))
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+        self.finish(process)
+        self.assertEqual([name for name in os.listdir(self.folder) if name.endswith(".part")], [])
+
     def test_while_waiting_for_a_prompt(self):
         process = self.start("run", self.model)
         time.sleep(1)
