@@ -23,6 +23,7 @@ setup-check: ## the same, with what the tests need
 	@$(SETUP)/packages.sh check
 	@$(SETUP)/engine.sh
 	@$(SETUP)/python.sh
+	@$(SETUP)/mlx.sh >/dev/null || echo 'weir: the tests of weir.mlx are left out' >&2
 
 run: setup ## set up, build, fetch a small model, and run it in less memory than it is large
 	@$(MAKE) --no-print-directory TARGETS="--target weir_program" all

@@ -4,6 +4,7 @@
 #   tests/reference/X.c       programs over the engine alone, which results are compared with
 #   tests/program/test_X.py   whole-program tests, run by Python with the build folder in WEIR_BUILD_DIR
 #   tests/python/test_X.py    the Python package over libweir.so, run by the engine's Python, which has NumPy
+#   tests/mlx/test_X.py       weir.mlx, run by the Python that tools/setup/mlx.sh set up
 #   fuzz/fuzz_X.c             run over fuzz/corpus/X by fuzz/replay.c
 #   tests/install             a program built against the installed tree
 #   tools/check/*.py          rules about the sources
@@ -109,6 +110,19 @@ if(NOT WEIR_SANITIZE)
     string(REPLACE test_ python_ name ${name})
     add_test(NAME ${name} COMMAND ${WEIR_TEST_PYTHON} ${source} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
     set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS python SKIP_RETURN_CODE 77
+      ENVIRONMENT "${WEIR_TEST_ENVIRONMENT};PYTHONPATH=${PROJECT_SOURCE_DIR}/python;WEIR_LIBRARY=$<TARGET_FILE:weir_shared>")
+  endforeach()
+endif()
+
+execute_process(COMMAND sh ${PROJECT_SOURCE_DIR}/tools/setup/mlx.sh --where
+  OUTPUT_VARIABLE WEIR_MLX_PYTHON OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+file(GLOB WEIR_MLX_TESTS CONFIGURE_DEPENDS tests/mlx/test_*.py)
+if(WEIR_MLX_PYTHON AND NOT WEIR_SANITIZE)
+  foreach(source ${WEIR_MLX_TESTS})
+    get_filename_component(name ${source} NAME_WE)
+    string(REPLACE test_ mlx_ name ${name})
+    add_test(NAME ${name} COMMAND ${WEIR_MLX_PYTHON} ${source} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 900 LABELS mlx SKIP_RETURN_CODE 77
       ENVIRONMENT "${WEIR_TEST_ENVIRONMENT};PYTHONPATH=${PROJECT_SOURCE_DIR}/python;WEIR_LIBRARY=$<TARGET_FILE:weir_shared>")
   endforeach()
 endif()

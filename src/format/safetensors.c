@@ -165,6 +165,8 @@ static int read_metadata(const context *in, json_t *metadata)
 	const char *key;
 	json_t *value;
 
+	if (json_is_null(metadata)) /* MLX writes this where it has none */
+		return WEIR_OK;
 	if (metadata && !json_is_object(metadata))
 		return weir_fail(in->error, WEIR_EFORMAT, in->file->path, WEIR_ERROR_NO_OFFSET, 0,
 				 "\"__metadata__\" must be an object of texts");
