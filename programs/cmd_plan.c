@@ -153,6 +153,23 @@ static int make_plan(struct plan_run *run, weir_error *error)
 	return result;
 }
 
+/* Which weights a run would read; an error only when they are nowhere. */
+static int check_pack(const struct plan_run *run, weir_error *error)
+{
+	weir_error notice;
+	int found = model_check_pack(&run->files, &notice);
+
+	if (found == WEIR_EUNSUPPORTED && run->files.holes.code) {
+		*error = notice;
+		return found;
+	}
+	if (found == 1 && !run->common.json)
+		cli_note(&run->common, "a run reads from the pack %s", run->files.pack);
+	else if (found < 0 && !run->common.json)
+		cli_note(&run->common, "a run does not use the pack %s: %s", run->files.pack, notice.message);
+	return 0;
+}
+
 static int plan_model(struct plan_run *run, const char *path)
 {
 	weir_error error = {.offset = WEIR_ERROR_NO_OFFSET};
@@ -162,6 +179,8 @@ static int plan_model(struct plan_run *run, const char *path)
 	result = model_check_options(&run->options, &error);
 	if (!result)
 		result = model_check(path, &run->files, &error);
+	if (!result)
+		result = check_pack(run, &error);
 	if (result < 0)
 		return cli_fail(&run->common, &error);
 	run->options.model = run->files.path;

@@ -39,7 +39,7 @@ struct run {
 	double temp, top_p;
 	int64_t top_k, seed;
 	uint32_t tokens_max; /* 0: until the model ends or the context is full */
-	bool raw;
+	bool raw, use_pack;
 	const char *model, *report_path, *token_times_path;
 
 	model_files files;
@@ -53,6 +53,7 @@ struct run {
 	weir_error refusal; /* code 0 while the plan fits */
 	weir_report report;
 	char hash_text[24];
+	char *pack; /* in use, or NULL */
 };
 
 /* ---- interruption ---- */
@@ -153,6 +154,10 @@ static int check_run(struct run *run, weir_error *error)
 		result = model_check_options(&run->options, error);
 	if (!result)
 		result = model_check(run->model, &run->files, error);
+	if (!result && run->options.plain && run->files.holes.code) {
+		*error = run->files.holes;
+		result = error->code;
+	}
 	if (!result)
 		result = check_report_path(run, error);
 	if (!result)
@@ -190,6 +195,7 @@ static int open_engine(struct run *run, weir_error *error)
 	int result;
 
 	run->options.model = run->files.path;
+	run->options.pack_path = run->use_pack ? run->files.pack : "";
 	if (!run->options.plain)
 		run->report.budget_bytes = run->options.budget_bytes = model_budget(&run->common, &run->memory, &limits);
 	run->options.verbosity = run->common.verbosity;
@@ -225,12 +231,29 @@ static int tokenize(struct run *run, const char *text, weir_error *error)
 	return 0;
 }
 
+/* Which pack is used, or why one that is there is not. */
+static void say_pack(struct run *run)
+{
+	weir_error notice;
+	const char *path = weir_engine_pack(run->engine, &notice);
+
+	if (path)
+		run->report.pack = run->pack = strdup(path);
+	if (path && !run->common.json)
+		cli_note(&run->common, "reading from the pack %s", path);
+	else if (notice.code && !run->common.json)
+		cli_note(&run->common, "not using the pack %s: %s", run->files.pack, notice.message);
+}
+
 static int generate(struct run *run, weir_error *error)
 {
 	int result = check_interrupt(error);
 
 	if (!result)
 		result = weir_engine_start(run->engine, error);
+	cli_progress_clear(&run->common);
+	if (!result)
+		say_pack(run);
 	if (result == WEIR_EBUDGET && run->refusal.code)
 		*error = run->refusal;
 	if (!result)
@@ -443,6 +466,7 @@ static int run_and_report(struct run *run)
 	token_times_free(&run->times);
 	model_files_free(&run->files);
 	free(run->prompt);
+	free(run->pack);
 	return exit_code;
 }
 
@@ -495,6 +519,8 @@ static int parse(struct run *run, int argc, char **argv)
 		{0, "policy", CLI_TEXT, &run->options.policy, "NAME", "which expert gives way: auto, lfu, lru...", NULL, 0, 0},
 		{0, "no-lookahead", CLI_CLEAR, &run->options.lookahead, NULL, "read nothing before its router has spoken", NULL,
 		 0, 0},
+		{0, "no-pack", CLI_CLEAR, &run->use_pack, NULL, "read the model itself, even if a pack lies beside it", NULL, 0,
+		 0},
 		{0, "device", CLI_TEXT, &run->options.device, "NAME", "where compute runs (default: cpu)", NULL, 0, 0},
 		{0, "logits-hash", CLI_FLAG, &run->generate.logits_hash, NULL, "report a hash over all logits", NULL, 0, 0},
 		{0, "report", CLI_TEXT, &run->report_path, "FILE", "write the JSON report to FILE", NULL, 0, 0},
@@ -529,6 +555,7 @@ int cmd_run(int argc, char **argv)
 			  .top_p = 0.95,
 			  .top_k = 40,
 			  .seed = -1,
+			  .use_pack = true,
 			  .options = {.io_method = "auto", .policy = "auto", .device = "cpu", .lookahead = true}};
 	int result = parse(&run, argc, argv);
 

@@ -13,6 +13,7 @@
 #include "os/process.h"
 #include "rates.h"
 #include "weir/checkpoint.h"
+#include "weir/pack.h"
 
 /* The program's own size differs a little from one start to the next; a plan promises what any start can keep. */
 #define START_VARIES_BYTES (UINT64_C(2) << 20)
@@ -29,11 +30,18 @@ static const char *largest_shard(const weir_checkpoint *checkpoint)
 	return weir_checkpoint_shard_path(checkpoint, largest);
 }
 
-static int keep_paths(const weir_checkpoint *checkpoint, model_files *files, weir_error *error)
+static int keep_paths(const weir_checkpoint *checkpoint, const char *path, model_files *files, weir_error *error)
 {
+	struct stat status;
+	bool folder = stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+
 	files->path = strdup(weir_checkpoint_shard_path(checkpoint, 0));
-	files->largest = strdup(largest_shard(checkpoint));
-	if (files->path && files->largest)
+	files->pack = weir_pack_path_beside(folder ? weir_checkpoint_shard_path(checkpoint, 0) : path);
+	if (files->pack)
+		files->largest = strdup(weir_pack_recognize(files->pack) ? files->pack : largest_shard(checkpoint));
+	if (weir_checkpoint_check_holes(checkpoint, &files->holes) == 0)
+		files->holes.code = 0;
+	if (files->path && files->largest && files->pack)
 		return 0;
 	return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for a path");
 }
@@ -53,15 +61,45 @@ int model_check(const char *path, model_files *files, weir_error *error)
 	else if (!weir_checkpoint_tensors_count(checkpoint))
 		result = weir_fail(error, WEIR_EUNSUPPORTED, path, WEIR_ERROR_NO_OFFSET, 0, "there is no tensor in it");
 	else
-		result = keep_paths(checkpoint, files, error);
+		result = keep_paths(checkpoint, path, files, error);
 	weir_checkpoint_close(checkpoint);
 	return result;
+}
+
+static int compare_pack(const model_files *files, weir_error *notice)
+{
+	weir_checkpoint *checkpoint;
+	weir_pack *pack;
+	int code = weir_pack_open(files->pack, &pack, notice);
+
+	if (code)
+		return code;
+	code = weir_checkpoint_open(files->path, NULL, &checkpoint, notice);
+	if (!code) {
+		code = weir_pack_matches(pack, checkpoint, notice);
+		weir_checkpoint_close(checkpoint);
+	}
+	weir_pack_close(pack);
+	return code ? code : 1;
+}
+
+int model_check_pack(const model_files *files, weir_error *notice)
+{
+	struct stat status;
+	int code = stat(files->pack, &status) == 0 ? compare_pack(files, notice) : 0;
+
+	if (code != 1 && files->holes.code) {
+		*notice = files->holes;
+		return WEIR_EUNSUPPORTED;
+	}
+	return code;
 }
 
 void model_files_free(model_files *files)
 {
 	free(files->path);
 	free(files->largest);
+	free(files->pack);
 	*files = (model_files){0};
 }
 
@@ -74,7 +112,7 @@ static bool same_file(const char *a, const char *b)
 
 bool model_owns(const model_files *files, const char *path)
 {
-	return same_file(files->path, path) || same_file(files->largest, path);
+	return same_file(files->path, path) || same_file(files->largest, path) || same_file(files->pack, path);
 }
 
 /* ---- budget ---- */

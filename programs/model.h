@@ -17,12 +17,18 @@
 /* A model that passed every rule of its format. */
 typedef struct model_files {
 	char *path; /* what the engine opens: the first shard */
-	char *largest; /* the shard that the drive is measured on */
+	char *largest; /* the file that the drive is measured on: the largest shard, or the pack */
+	char *pack; /* where its pack lies, if it has one */
+	weir_error holes; /* code 0, or what is missing in the model itself: only a pack can have it */
 } model_files;
 
 /* Opens the checkpoint strictly and closes it again.  WEIR_EUNSUPPORTED for formats that the engine does not run. */
 int model_check(const char *path, model_files *files, weir_error *error);
 void model_files_free(model_files *files);
+
+/* Opens the pack that lies beside the model and compares it: 1 it will be used, 0 there is none, or the code of why it will not
+ * be used.  When there is nothing else to read weights from, that is an error: WEIR_EUNSUPPORTED with what is missing. */
+int model_check_pack(const model_files *files, weir_error *notice);
 
 /* Whether `path` is one of the model's files: nothing may be written over those. */
 bool model_owns(const model_files *files, const char *path);

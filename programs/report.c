@@ -185,6 +185,7 @@ json_t *weir_report_json(const weir_report *report)
 	put_residency(object, report);
 	put_drive(object, report);
 	put_text(object, "policy", report->policy);
+	put_text(object, "pack", report->pack);
 	put_text(object, "logits_hash", report->logits_hash);
 	json_object_set_new(object, "text", report->text ? output_json_string(report->text, report->text_bytes) : json_null());
 	json_object_set_new(object, "exit", json_integer(report->exit));

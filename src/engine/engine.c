@@ -83,6 +83,7 @@ static int configure_backend(const weir_engine_options *options, uint32_t thread
 					.io_fault = options->io_fault,
 					.policy = options->policy,
 					.trace_path = options->trace_path,
+					.pack_path = options->pack_path,
 					.queue_depth = options->queue_depth,
 					.piece_bytes = options->piece_bytes,
 					.threads = threads,
@@ -218,6 +219,12 @@ int weir_engine_start(weir_engine *engine, weir_error *error)
 	result = weir_session_start(engine->session, error);
 	engine->load_ns += weir_clock_ns() - began;
 	return result;
+}
+
+const char *weir_engine_pack(const weir_engine *engine, weir_error *notice)
+{
+	notice->code = 0;
+	return engine->session ? weir_session_pack(engine->session, notice) : NULL;
 }
 
 const char *weir_engine_architecture(const weir_engine *engine)

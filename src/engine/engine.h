@@ -26,6 +26,7 @@ typedef struct weir_engine_options {
 	bool lookahead;
 	const char *io_fault; /* for tests; NULL for none */
 	const char *trace_path; /* routing trace to write, or NULL */
+	const char *pack_path; /* pack of the model; "": none; NULL: beside the model's file, if there is one */
 	const char *device; /* where compute runs: NULL or "cpu" */
 	uint32_t queue_depth; /* 0: the default */
 	uint32_t piece_bytes; /* 0: the default */
@@ -89,6 +90,10 @@ int weir_engine_plan(weir_engine *engine, double device_bytes_per_second, double
 
 /* Divides the budget and reads the weights that stay. */
 int weir_engine_start(weir_engine *engine, weir_error *error);
+
+/* The pack that weights are read from, or NULL; `notice` says why one that is there is not used (code 0: there is none).
+ * Known after weir_engine_start, also after one that failed. */
+const char *weir_engine_pack(const weir_engine *engine, weir_error *notice);
 
 const char *weir_engine_architecture(const weir_engine *engine);
 uint32_t weir_engine_ctx(const weir_engine *engine);

@@ -27,6 +27,7 @@ typedef struct weir_backend_options {
 	const char *policy; /* store.h; NULL is "auto" */
 	const char *trace_path; /* routing trace to write, or NULL */
 	const char *report_path; /* written when a session ends, or NULL */
+	const char *pack_path; /* pack of the model; "": none; NULL: beside the model's file, if there is one */
 	uint32_t queue_depth; /* 0: this and the next as found best for the drive (weir/disk.h), else the defaults */
 	uint32_t piece_bytes; /* 0: the default */
 	uint32_t threads; /* compute threads, for the size of work buffers; 0: one per processor */
@@ -62,6 +63,10 @@ int weir_session_facts(weir_session *session, weir_plan_facts *facts, weir_error
 
 /* Divides the budget and reads what stays resident.  WEIR_EBUDGET when it cannot hold.  Does nothing the second time. */
 int weir_session_start(weir_session *session, weir_error *error);
+
+/* The pack that weights are read from, or NULL; and why one that is there is not used (code 0: there is none).  Known once the
+ * session was started. */
+const char *weir_session_pack(const weir_session *session, weir_error *notice);
 
 /* The plan in force; NULL before the start. */
 const weir_plan *weir_session_plan(const weir_session *session);

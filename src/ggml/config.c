@@ -39,11 +39,13 @@ int weir_backend_configure(const weir_backend_options *wanted, weir_error *error
 	options.policy = old.policy;
 	options.trace_path = old.trace_path;
 	options.report_path = old.report_path;
+	options.pack_path = old.pack_path;
 	result |= copy_string(&options.io_method, wanted->io_method);
 	result |= copy_string(&options.io_fault, wanted->io_fault);
 	result |= copy_string(&options.policy, wanted->policy);
 	result |= copy_string(&options.trace_path, wanted->trace_path);
 	result |= copy_string(&options.report_path, wanted->report_path);
+	result |= copy_string(&options.pack_path, wanted->pack_path);
 	configured = true;
 	if (result)
 		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for the options");
@@ -81,6 +83,7 @@ static void configure_from_environment(void)
 		.policy = text_from_environment("WEIR_POLICY"),
 		.trace_path = text_from_environment("WEIR_TRACE"),
 		.report_path = text_from_environment("WEIR_REPORT"),
+		.pack_path = text_from_environment("WEIR_PACK"),
 		.lookahead = true,
 	};
 

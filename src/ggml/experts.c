@@ -23,6 +23,7 @@
 #include "base/fail.h"
 #include "ggml/decode.h"
 #include "ggml/lookahead.h"
+#include "ggml/packed.h"
 #include "ggml/trace.h"
 #include "os/memory.h"
 
@@ -84,7 +85,7 @@ static void describe_chunks(const weir_session *session, weir_chunk *chunks)
 		for (uint32_t e = 0; e < (uint32_t)weight->tensor->ne[2]; e++)
 			chunks[weight->chunk_first + e] = (weir_chunk){.file = weight->file,
 								       .group = weight->group,
-								       .offset = weight->offset + e * weight->tensor->nb[2],
+								       .offset = weight->offset + e * weight->stride,
 								       .bytes = weight->tensor->nb[2]};
 	}
 }
@@ -115,6 +116,8 @@ static int open_store(weir_session *session, uint32_t chunks_count, uint32_t lea
 	options.chunks = chunks;
 	options.paths = paths;
 	result = weir_store_open(&options, &session->store, error);
+	if (!result)
+		result = weir_packed_check_store(session, error);
 	free(chunks);
 	free(paths);
 	return result;

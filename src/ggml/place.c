@@ -12,6 +12,7 @@
 
 #include "base/fail.h"
 #include "ggml/experts.h"
+#include "ggml/packed.h"
 #include "ggml/ring.h"
 #include "ggml/rows.h"
 #include "ggml/session.h"
@@ -103,6 +104,7 @@ static int decide(weir_session *session)
 	qsort(matrices, count, sizeof *matrices, by_order);
 	choose_ring(session, matrices, count);
 	free(matrices);
+	weir_packed_use(session);
 	return 0;
 }
 
@@ -218,21 +220,48 @@ static int read_runs(weir_session *session, const run *runs, uint32_t count, wei
 	return result;
 }
 
+/* Weights that lie in slices in their file follow the images of runs, each from a page on. */
+static void point_sliced(weir_session *session, uint64_t at)
+{
+	for (uint32_t i = 0; i < session->weights_count; i++) {
+		weir_weight *weight = &session->weights[i];
+
+		if (weight->place != PLACE_RESIDENT || !weir_packed_is_sliced(weight))
+			continue;
+		weight->tensor->data = (char *)session->resident + at;
+		at += page_up(weight->bytes);
+	}
+}
+
 static int load_resident(weir_session *session, weir_weight **weights, run *runs, weir_error *error)
 {
+	uint64_t runs_bytes = 0, sliced_bytes = 0;
 	uint32_t count = 0, runs_count;
+	int result;
 
-	for (uint32_t i = 0; i < session->weights_count; i++)
-		if (session->weights[i].place == PLACE_RESIDENT && session->weights[i].bytes)
-			weights[count++] = &session->weights[i];
-	if (!count)
-		return 0;
+	for (uint32_t i = 0; i < session->weights_count; i++) {
+		weir_weight *weight = &session->weights[i];
+
+		if (weight->place != PLACE_RESIDENT || !weight->bytes)
+			continue;
+		if (weir_packed_is_sliced(weight))
+			sliced_bytes += page_up(weight->bytes);
+		else
+			weights[count++] = weight;
+	}
 	qsort(weights, count, sizeof *weights, by_place_in_file);
-	runs_count = make_runs(weights, count, runs, &session->resident_bytes);
+	runs_count = make_runs(weights, count, runs, &runs_bytes);
+	session->resident_bytes = runs_bytes + sliced_bytes;
+	if (!session->resident_bytes)
+		return 0;
 	if (weir_memory_map(session->resident_bytes, true, &session->resident, error))
 		return WEIR_ENOMEM;
 	point_weights(session, weights, count, runs);
-	return read_runs(session, runs, runs_count, error);
+	point_sliced(session, runs_bytes);
+	result = read_runs(session, runs, runs_count, error);
+	if (!result && sliced_bytes)
+		result = weir_packed_load(session, error);
+	return result ? result : weir_packed_check_resident(session, error);
 }
 
 /* --- the store is opened beside the reads: making its slab takes as long as reading the dense weights does ---------------- */

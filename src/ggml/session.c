@@ -14,6 +14,7 @@
 #include "ggml/config.h"
 #include "ggml/experts.h"
 #include "ggml/outfile.h"
+#include "ggml/packed.h"
 #include "ggml/plugin_report.h"
 #include "ggml/ring.h"
 #include "ggml/rows.h"
@@ -207,8 +208,10 @@ int weir_session_start(weir_session *session, weir_error *error)
 			*error = session->start_error;
 		return session->start_error.code;
 	}
+	result = weir_packed_open(session, &session->start_error);
 	drop_header_pages(session);
-	result = start(session, &session->start_error);
+	if (!result)
+		result = start(session, &session->start_error);
 	if (result) {
 		session->start_error.code = result;
 		if (error)
@@ -248,6 +251,9 @@ static void stop(weir_session *session)
 	for (uint32_t i = 0; i < session->weights_count; i++) {
 		session->weights[i].tensor->data = session->weights[i].mapped;
 		session->weights[i].place = PLACE_MAPPED;
+		session->weights[i].file = session->weights[i].mapped_file;
+		session->weights[i].offset = session->weights[i].mapped_offset;
+		session->weights[i].stride = session->weights[i].tensor->nb[2];
 	}
 	session->start_error.code = 0;
 	session->started = false;
@@ -280,6 +286,12 @@ void weir_session_adapt(weir_session *session, struct ggml_cgraph *graph)
 const weir_plan *weir_session_plan(const weir_session *session)
 {
 	return session->started ? &session->plan : NULL;
+}
+
+const char *weir_session_pack(const weir_session *session, weir_error *notice)
+{
+	*notice = *weir_packed_notice(session->packed);
+	return weir_packed_path(session->packed);
 }
 
 const weir_error *weir_session_error(const weir_session *session)
@@ -347,5 +359,6 @@ void weir_session_free(weir_session *session)
 		free(session->files[i].path);
 	free(session->files);
 	weir_weights_free(session);
+	weir_packed_close(session->packed);
 	free(session);
 }

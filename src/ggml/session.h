@@ -41,6 +41,10 @@ typedef struct weir_weight {
 	unsigned uses; /* weir_use bits */
 	enum weir_place place;
 	uint64_t offset, bytes;
+	uint64_t stride; /* from one expert to the next in the file; nb[2] of the tensor unless a pack has it in slices */
+	uint32_t mapped_file; /* file and offset in the model itself, whatever is read instead */
+	uint64_t mapped_offset;
+	uint32_t packed; /* number in the pack, or WEIR_NO_WEIGHT */
 	uint64_t order; /* of its first use in a graph; UINT64_MAX: never used */
 	uint32_t group; /* SLOTS: group in the store, and chunk_first + expert is the chunk */
 	uint32_t chunk_first;
@@ -75,6 +79,7 @@ typedef struct weir_rows weir_rows;
 typedef struct weir_experts weir_experts;
 typedef struct weir_steps weir_steps;
 typedef struct weir_trace weir_trace;
+typedef struct weir_packed weir_packed;
 
 struct weir_session {
 	weir_session *next;
@@ -110,6 +115,7 @@ struct weir_session {
 	weir_experts *experts;
 	weir_steps *steps;
 	weir_trace *trace; /* NULL: none is wanted */
+	weir_packed *packed; /* once the session was started */
 };
 
 /* weights.c: the registry */

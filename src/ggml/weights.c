@@ -76,6 +76,10 @@ int weir_weights_add(weir_session *session, struct ggml_tensor *tensor)
 	weight->mapped = tensor->data;
 	weight->file = file_index;
 	weight->offset = (uintptr_t)tensor->data - file->map_start + file->map_offset;
+	weight->mapped_file = weight->file;
+	weight->mapped_offset = weight->offset;
+	weight->stride = tensor->nb[2];
+	weight->packed = WEIR_NO_WEIGHT;
 	weight->bytes = ggml_nbytes(tensor);
 	weight->order = UINT64_MAX;
 	session->table[table_slot(session, tensor)] = session->weights_count++;

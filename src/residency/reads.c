@@ -14,8 +14,11 @@
 #include <assert.h>
 #include <errno.h>
 
+#include <xxhash.h>
+
 #include "os/memory.h"
 #include "residency/residency_types.h"
+#include "residency/store_checks.h"
 
 static weir_io_request request_of(const weir_store *store, uint32_t slot)
 {
@@ -84,14 +87,35 @@ void weir_reads_start_prefetches(weir_store *store)
 		start_some(store, &store->prefetch, limit < WEIR_STORE_BATCH ? limit : WEIR_STORE_BATCH);
 }
 
+void weir_store_check_reads(weir_store *store, const uint64_t *sums)
+{
+	store->sums = sums;
+}
+
+/* Bytes that arrived but are not those that were written fail the read like any other error of the drive. */
+static void check_sum(const weir_store *store, uint32_t slot, weir_io_completion *completion)
+{
+	const weir_slot *entry = &store->slots[slot];
+	const weir_store_chunk *chunk = &store->chunks[entry->chunk];
+	const unsigned char *data = weir_slot_base(store, slot) + (chunk->offset & (store->alignment - 1));
+
+	if (completion->code || XXH3_64bits(data, chunk->bytes) == store->sums[entry->chunk])
+		return;
+	completion->code = WEIR_ECHECKSUM;
+	completion->offset = chunk->offset;
+}
+
 /* A completion whose slot has gone on to another chunk is none of that chunk's business. */
-static void take_completion(weir_store *store, const weir_io_completion *completion)
+static void take_completion(weir_store *store, weir_io_completion *completion)
 {
 	uint32_t slot = (uint32_t)completion->tag;
 	uint32_t generation = (uint32_t)(completion->tag >> 32);
 
-	if (slot < store->slots_count && store->slots[slot].generation == generation && store->slots[slot].list == WEIR_IN_IO)
-		weir_slot_finish(store, slot, completion);
+	if (slot >= store->slots_count || store->slots[slot].generation != generation || store->slots[slot].list != WEIR_IN_IO)
+		return;
+	if (store->sums)
+		check_sum(store, slot, completion);
+	weir_slot_finish(store, slot, completion);
 }
 
 int weir_reads_collect(weir_store *store)

@@ -122,6 +122,7 @@ struct weir_store {
 	uint32_t *files; /* the I/O method's number of each path */
 	weir_io_request *requests; /* [WEIR_STORE_BATCH] scratch */
 	weir_io_completion *completions; /* [WEIR_STORE_BATCH] scratch */
+	const uint64_t *sums; /* checksum of each chunk, or NULL; borrowed */
 	weir_policy policy;
 
 	weir_slot_list demand; /* reads that somebody acquired, oldest first */

@@ -92,6 +92,8 @@ static int fail_as_slot(const weir_store *store, const weir_lease *lease, weir_e
 	if (weir_io_check_file(store->io, file, NULL) == WEIR_ECHANGED)
 		return weir_fail(error, WEIR_ECHANGED, path, slot->failed_offset, slot->sys_errno,
 				 "file changed while it was in use");
+	if (slot->code == WEIR_ECHECKSUM)
+		return weir_fail(error, slot->code, path, slot->failed_offset, 0, "the checksum does not match what was read");
 	if (slot->sys_errno == 0 && slot->code == WEIR_EIO)
 		return weir_fail(error, slot->code, path, slot->failed_offset, 0, "file ended early");
 	return weir_fail(error, slot->code, path, slot->failed_offset, slot->sys_errno, "read failed");

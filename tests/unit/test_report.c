@@ -55,6 +55,7 @@ static const char *const fields[] = {
 	"bound",
 	"forecast",
 	"policy",
+	"pack",
 	"logits_hash",
 	"text",
 	"exit",
