@@ -46,6 +46,8 @@ typedef struct weir_store_options {
 	uint32_t queue_depth;	  /* 0 takes the default */
 	uint32_t piece_bytes;	  /* 0 takes the default */
 	uint32_t slots_least;	  /* of each size (or one per chunk, if there are fewer); 0 takes 1 */
+	uint32_t data_alignment;  /* chunks are moved to a multiple of this (a power of two, at most 64) once they are read, where
+				     their offset in the file is none; 0: they stay where they were read to */
 } weir_store_options;
 
 /* Counters since open or since weir_store_reset_stats.  demanded = hits + joined + misses. */
@@ -70,7 +72,7 @@ typedef struct weir_lease_position {
 	const void *base;
 	uint64_t stride_bytes;
 	uint32_t index;
-	uint32_t shift_bytes; /* the chunk's offset modulo the alignment */
+	uint32_t shift_bytes; /* the chunk's offset modulo the alignment, rounded down to a multiple of data_alignment */
 } weir_lease_position;
 
 /* Opens a store: opens the files, divides the budget, reads nothing.  Sizes that differ by no more than about 3 % share slots
@@ -109,6 +111,10 @@ int weir_lease_wait(weir_lease *lease, const void **data, weir_error *error);
  * order of the array. */
 int weir_store_wait_any(weir_store *store, weir_lease *const *leases, uint32_t count, uint32_t *index, weir_error *error);
 
+/* Waits until all of leases[0..count) are there; data[i] is the first byte of leases[i].  Fails as weir_lease_wait does, for the
+ * first in order that failed; all of them must still be released. */
+int weir_store_wait_all(weir_store *store, weir_lease *const *leases, uint32_t count, const void **data, weir_error *error);
+
 /* True when the data is there (or the read failed): weir_lease_wait will not block.  Becomes true when some thread waits or
  * calls weir_store_poll. */
 bool weir_lease_ready(const weir_lease *lease);
@@ -118,6 +124,7 @@ void weir_lease_get_position(const weir_lease *lease, weir_lease_position *posit
 /* Gives the lease back.  Allowed before the chunk is there: the read then ends by itself, and the chunk stays if it can.
  * NULL is allowed. */
 void weir_lease_release(weir_lease *lease);
+void weir_store_release_all(weir_store *store, weir_lease *const *leases, uint32_t count); /* each of them */
 
 /* Collects finished reads and starts further ones, without waiting: for callers that compute between acquires.  Returns how
  * many reads ended, or a negative code. */

@@ -20,14 +20,13 @@ static weir_lease *lease_make(weir_store *store, uint32_t slot)
 {
 	weir_lease *lease = &store->leases[store->lease_free];
 	const weir_slot *entry = &store->slots[slot];
-	const weir_store_chunk *chunk = &store->chunks[entry->chunk];
 
 	store->lease_free = lease->next_free;
 	store->leases_held++;
 	lease->slot = slot;
 	lease->generation = entry->generation;
 	lease->chunk = entry->chunk;
-	lease->data = weir_slot_base(store, slot) + (chunk->offset & (store->alignment - 1));
+	lease->data = weir_slot_base(store, slot) + weir_chunk_shift(store, entry->chunk);
 	weir_slot_pin(store, slot);
 	return lease;
 }

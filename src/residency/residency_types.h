@@ -19,7 +19,8 @@
  *
  * A chunk whose read failed is forgotten at once, so that the next acquire reads it again, in another slot if need be.
  *
- * A chunk lies in its slot at (offset % alignment), so that its aligned superset can be read straight into place:
+ * A chunk is read into its slot at (offset % alignment), so that its aligned superset can be read straight into place; when
+ * that is no multiple of data_alignment, it is moved down to one before it becomes READY:
  *
  *   file   ├──────┬────chunk─────┬───┤   multiples of the alignment
  *   slot   ├─shift┴──────────────┴───┴──── not used ────┤ slot_bytes
@@ -113,6 +114,7 @@ struct weir_store {
 	uint64_t budget_bytes;
 	void *workspace; /* everything that the pointers below point to */
 	uint32_t alignment; /* of offsets, lengths and memory; power of two */
+	uint32_t data_alignment; /* of a chunk's first byte in memory; power of two, ≤ alignment; 1 when none is wanted */
 	uint32_t chunks_count, classes_count, slots_count, leases_max, files_count;
 
 	weir_store_chunk *chunks;
@@ -144,6 +146,7 @@ struct weir_store {
 void weir_slot_list_push(weir_store *store, weir_slot_list *list, uint32_t slot);
 void weir_slot_list_remove(weir_store *store, weir_slot_list *list, uint32_t slot);
 unsigned char *weir_slot_base(const weir_store *store, uint32_t slot);
+uint32_t weir_chunk_shift(const weir_store *store, uint32_t chunk); /* of a READY chunk's first byte from its slot's */
 /* A FREE slot for `chunk`, off its list: a free one, or that of a victim, or of a prefetch that has not begun; or WEIR_NONE. */
 uint32_t weir_slot_take(weir_store *store, uint32_t chunk, weir_policy_purpose purpose);
 /* FREE → LOADING for `chunk`, queued for reading. */

@@ -4,6 +4,7 @@
  * Every function is called with the store's mutex held.  Nothing here reads, waits or allocates.
  */
 #include <assert.h>
+#include <string.h>
 
 #include "residency/residency_types.h"
 
@@ -152,6 +153,22 @@ void weir_slot_place(weir_store *store, uint32_t slot, uint32_t chunk, weir_poli
 	weir_slot_list_push(store, entry->prefetched ? &store->prefetch : &store->demand, slot);
 }
 
+uint32_t weir_chunk_shift(const weir_store *store, uint32_t chunk)
+{
+	return (uint32_t)(store->chunks[chunk].offset & (store->alignment - store->data_alignment));
+}
+
+/* From where the chunk was read to, to where it is used. */
+static void move_into_place(weir_store *store, uint32_t slot)
+{
+	const weir_store_chunk *chunk = &store->chunks[store->slots[slot].chunk];
+	uint64_t shift = chunk->offset & (store->alignment - 1);
+	unsigned char *base = weir_slot_base(store, slot);
+
+	if (shift % store->data_alignment != 0)
+		memmove(base + weir_chunk_shift(store, store->slots[slot].chunk), base + shift, chunk->bytes);
+}
+
 static void finish_failed(weir_store *store, uint32_t slot, const weir_io_completion *completion)
 {
 	weir_slot *entry = &store->slots[slot];
@@ -178,6 +195,7 @@ void weir_slot_finish(weir_store *store, uint32_t slot, const weir_io_completion
 		finish_failed(store, slot, completion);
 		return;
 	}
+	move_into_place(store, slot);
 	set_state(store, entry, WEIR_SLOT_READY);
 	if (entry->pins == 0)
 		weir_policy_set_evictable(&store->policy, slot, true);

@@ -32,6 +32,9 @@ static int check_options(const weir_store_options *options, weir_error *error)
 	if (options->leases_max > LEASES_MAX)
 		return weir_fail(error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0, "leases_max %u is too large",
 				 options->leases_max);
+	if (options->data_alignment > ALIGNMENT_LEAST || (options->data_alignment & (options->data_alignment - 1)) != 0)
+		return weir_fail(error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0,
+				 "data_alignment %u is no power of two up to %u", options->data_alignment, ALIGNMENT_LEAST);
 	if (!weir_policy_find(options->policy))
 		return weir_fail(error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0, "unknown policy \"%s\"", options->policy);
 	for (uint32_t i = 0; i < options->chunks_count && options->paths; i++)
@@ -105,6 +108,7 @@ static void set_counts(weir_store *store, const weir_store_options *options, con
 	store->leases_max = options->leases_max ? options->leases_max : DEFAULT_LEASES_MAX;
 	store->budget_bytes = options->budget_bytes;
 	store->alignment = layout->alignment;
+	store->data_alignment = options->data_alignment ? options->data_alignment : 1;
 	store->classes_count = layout->classes_count;
 	store->slots_count = 0;
 	for (uint32_t i = 0; i < layout->classes_count; i++)

@@ -33,7 +33,7 @@ void weir_lease_get_position(const weir_lease *lease, weir_lease_position *posit
 		.base = store->slab + owner->slab_offset,
 		.stride_bytes = owner->slot_bytes,
 		.index = lease->slot - owner->slots_first,
-		.shift_bytes = (uint32_t)(store->chunks[lease->chunk].offset & (store->alignment - 1)),
+		.shift_bytes = weir_chunk_shift(store, lease->chunk),
 	};
 }
 

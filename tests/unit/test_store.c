@@ -25,6 +25,66 @@ static void every_chunk_shows_its_bytes(void **state)
 	}
 }
 
+static void chunks_are_moved_where_elements_can_be_read(void **state)
+{
+	store_fixture *fixture = *state;
+	static const char *const methods[] = {"uring", "threads", "mmap"};
+
+	fixture->options.data_alignment = 8;
+	for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+		weir_store *store;
+
+		fixture->options.io_method = methods[i];
+		if (weir_store_open(&fixture->options, &store, NULL) == WEIR_EUNSUPPORTED)
+			continue;
+		for (uint32_t chunk = 0; chunk < FIXTURE_CHUNKS; chunk++) {
+			weir_lease *lease = acquire_one(store, chunk);
+			weir_lease_position at;
+			const void *data;
+
+			assert_int_equal(weir_lease_wait(lease, &data, NULL), 0);
+			assert_int_equal((uintptr_t)data % 8, 0);
+			assert_true(chunk_is_right(fixture, chunk, data));
+			weir_lease_get_position(lease, &at);
+			assert_ptr_equal(data, (const char *)at.base + at.index * at.stride_bytes + at.shift_bytes);
+			weir_lease_release(lease);
+			assert_store_sound(store);
+		}
+		weir_store_close(store);
+	}
+}
+
+static void many_leases_in_one_call(void **state)
+{
+	store_fixture *fixture = *state;
+	weir_store *store = fixture_open(fixture);
+	const uint32_t chunks[] = {1, 17, 33, 5};
+	weir_lease *leases[4];
+	const void *data[4];
+
+	assert_int_equal(weir_store_acquire(store, chunks, 4, leases, NULL), 4);
+	assert_int_equal(weir_store_wait_all(store, leases, 4, data, NULL), 0);
+	for (size_t i = 0; i < 4; i++)
+		assert_true(chunk_is_right(fixture, chunks[i], data[i]));
+	weir_store_release_all(store, leases, 4);
+	assert_int_equal(stats_of(store).slots_pinned, 0);
+	assert_int_equal(weir_store_wait_all(store, NULL, 1, data, NULL), WEIR_EINVAL);
+	assert_int_equal(weir_store_wait_all(store, NULL, 0, NULL, NULL), 0);
+	weir_store_release_all(store, NULL, 0);
+	weir_store_close(store);
+}
+
+static void alignments_that_are_none(void **state)
+{
+	store_fixture *fixture = *state;
+	weir_store *store;
+
+	for (uint32_t i = 0; i < 3; i++) {
+		fixture->options.data_alignment = (const uint32_t[]){3, 128, 65}[i];
+		assert_int_equal(weir_store_open(&fixture->options, &store, NULL), WEIR_EINVAL);
+	}
+}
+
 static void demands_are_hits_joins_or_misses(void **state)
 {
 	store_fixture *fixture = *state;
@@ -570,6 +630,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		STORE_TEST(every_chunk_shows_its_bytes),
+		STORE_TEST(chunks_are_moved_where_elements_can_be_read),
+		STORE_TEST(many_leases_in_one_call),
+		STORE_TEST(alignments_that_are_none),
 		STORE_TEST(demands_are_hits_joins_or_misses),
 		STORE_TEST(waiting_counts_as_stall_and_hits_do_not),
 		STORE_TEST(pinned_chunks_stay_when_the_rest_is_evicted),
