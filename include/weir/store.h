@@ -130,6 +130,13 @@ void weir_store_release_all(weir_store *store, weir_lease *const *leases, uint32
  * many reads ended, or a negative code. */
 int weir_store_poll(weir_store *store);
 
+/* Reads that were handed to the drive or wait to be, as of the last poll or wait: 0 means that the drive is idle as far as this
+ * store goes. */
+uint32_t weir_store_reads_under_way(weir_store *store);
+
+/* True when the chunk is in memory or on its way.  A moment's truth: only a lease keeps it. */
+bool weir_store_has(weir_store *store, uint32_t chunk);
+
 /* Waits until some read ends, whoever asked for it: slots may be free then.  WEIR_EBUSY at once when none is under way, so
  * that only a release can free a slot. */
 int weir_store_wait_read(weir_store *store);

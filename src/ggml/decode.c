@@ -137,7 +137,7 @@ static void end_previous(weir_expert_op *op)
 		return;
 	for (uint32_t i = 0; i < op->decode.members_count; i++)
 		weir_experts_release_all(op->decode.members[i]);
-	weir_lookahead_submit(op); /* if another thread ended it last */
+	weir_lookahead_rank(op); /* if another thread ended it last */
 }
 
 static void begin(weir_expert_op *op)
@@ -204,6 +204,7 @@ static void run_decode(struct ggml_tensor *node, int thread, int threads, void *
 {
 	weir_expert_op *op = user;
 	weir_decode *decode = &op->decode;
+	uint32_t guess_chunks = weir_lookahead_chunks(op);
 
 	(void)node;
 	weir_step_enter(op->experts->session, thread, threads);
@@ -212,14 +213,14 @@ static void run_decode(struct ggml_tensor *node, int thread, int threads, void *
 	for (;;) {
 		uint32_t ticket = atomic_fetch_add(&decode->ticket, 1), job;
 
-		if (ticket < op->lookahead.chunks) {
+		if (ticket < guess_chunks) {
 			weir_lookahead_work(op, ticket);
 			continue;
 		}
-		ticket -= op->lookahead.chunks;
+		ticket -= guess_chunks;
 		job = ticket / decode->chunks;
 		if (thread == 0)
-			weir_lookahead_submit(op);
+			weir_lookahead_rank(op);
 		if (job >= decode->jobs_count) {
 			/* The last jobs may be in others' hands, who wait for thread 0 to publish them. */
 			if (thread == 0)
@@ -233,6 +234,8 @@ static void run_decode(struct ggml_tensor *node, int thread, int threads, void *
 		if (atomic_load(&decode->published) == PUBLISHED_FAILED)
 			return;
 		multiply_chunk(op, &decode->jobs[job], ticket % decode->chunks);
+		if (thread == 0)
+			weir_lookahead_pump(op->experts);
 	}
 }
 

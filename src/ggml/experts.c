@@ -48,12 +48,13 @@ static int alloc_scratch(weir_experts *experts, const weir_scratch_sizes *scratc
 	experts->route.count = calloc(scratch->experts + 1, sizeof *experts->route.count);
 	experts->route.start = calloc(scratch->experts + 1, sizeof *experts->route.start);
 	experts->route.active = calloc(scratch->experts + 1, sizeof *experts->route.active);
-	experts->logits = calloc(scratch->experts + 1, sizeof *experts->logits);
+	for (int d = 0; d < WEIR_LOOKAHEAD_LAYERS; d++)
+		experts->logits[d] = calloc(scratch->experts + 1, sizeof *experts->logits[d]);
 	experts->wait_leases = calloc(2 * scratch->experts + 1, sizeof *experts->wait_leases);
 	experts->wait_places = calloc(2 * scratch->experts + 1, sizeof *experts->wait_places);
 	if (!experts->quantized || !experts->gathered || !experts->result || !experts->zero_ids || !experts->route.pairs ||
-	    !experts->route.count || !experts->route.start || !experts->route.active || !experts->logits ||
-	    !experts->wait_leases || !experts->wait_places)
+	    !experts->route.count || !experts->route.start || !experts->route.active || !experts->logits[0] ||
+	    !experts->logits[WEIR_LOOKAHEAD_LAYERS - 1] || !experts->wait_leases || !experts->wait_places)
 		return WEIR_ENOMEM;
 	return 0;
 }
@@ -133,7 +134,7 @@ int weir_experts_open(weir_session *session, weir_error *error)
 	if (!session->experts)
 		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for experts");
 	session->experts->session = session;
-	session->experts->judge.allowed = session->experts->judge.guessing = session->options.lookahead;
+	weir_lookahead_init(session->experts);
 	if (alloc_scratch(session->experts, &session->scratch))
 		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for experts");
 	return open_store(session, chunks, chunks + 1, error);
@@ -151,7 +152,8 @@ void weir_experts_close(weir_experts *experts)
 	free(experts->route.count);
 	free(experts->route.start);
 	free(experts->route.active);
-	free(experts->logits);
+	for (int d = 0; d < WEIR_LOOKAHEAD_LAYERS; d++)
+		free(experts->logits[d]);
 	free(experts->wait_leases);
 	free(experts->wait_places);
 	free(experts);
@@ -340,6 +342,7 @@ int weir_experts_begin_op(weir_expert_op *op, weir_error *error)
 			return weir_fail(error, WEIR_EENGINE, NULL, WEIR_ERROR_NO_OFFSET, 0,
 					 "%s: the router named an expert that does not exist, or one twice for a token",
 					 op->weight->tensor->name);
+		weir_lookahead_learn(op);
 		if (experts->held)
 			drop_unwanted(op);
 	}
@@ -656,10 +659,9 @@ int weir_experts_append(weir_experts *experts, weir_steps *steps, struct ggml_te
 	result = prepare_lists(op);
 	if (result)
 		return result;
-	op->lookahead.chunks = 0;
+	memset(op->lookahead, 0, sizeof op->lookahead);
 	if (!experts->layer_first || experts->layer_first->node->src[2] != node->src[2]) {
-		if (experts->layer_first)
-			weir_lookahead_link(experts->layer_first, op);
+		weir_lookahead_link(experts->layer_first, op);
 		experts->layer_first = op;
 	}
 	if (!is_batch(op))
@@ -679,6 +681,7 @@ void weir_experts_begin_graph(weir_experts *experts)
 	experts->quantized_source = NULL;
 	experts->decoded = NULL;
 	experts->layer_first = NULL;
+	weir_lookahead_drop(experts);
 	experts->token_began_ns = weir_clock_ns();
 }
 

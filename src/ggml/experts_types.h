@@ -37,20 +37,38 @@ typedef struct weir_decode {
 	atomic_uint sleepers;
 } weir_decode;
 
-/* A guess at the next layer's experts, worked out beside this op's jobs: see lookahead.c. */
+#define WEIR_LOOKAHEAD_LAYERS 2
+#define WEIR_GUESS_RANKS_MAX 32
+#define WEIR_GUESS_PARTS_MAX 4 /* gate, up, down, and one to spare */
+
+/* The work of a guess at the layer `target` begins, done beside an op's jobs: see lookahead.c. */
 typedef struct weir_lookahead {
-	weir_expert_op *target; /* first op of the next layer */
+	weir_expert_op *target;
 	const weir_weight *router;
 	uint32_t chunk_rows, chunks; /* chunks 0: no guess */
 	atomic_uint chunks_done;
-	bool submitted;
+	bool ranked;
 } weir_lookahead;
 
-/* window_ns[0] with guessing, [1] without, over the trial's windows; window == number of windows: the trial is over. */
+/* A guess at what a layer will want, best first, kept with the layer's first op. */
+typedef struct weir_guess {
+	uint32_t ranks; /* 0: none */
+	uint32_t experts[WEIR_GUESS_RANKS_MAX];
+	bool absent[WEIR_GUESS_RANKS_MAX]; /* not in memory when it was guessed */
+	uint32_t chunks[WEIR_GUESS_RANKS_MAX * WEIR_GUESS_PARTS_MAX]; /* to be read, in order */
+	uint32_t chunks_count, chunks_next;
+} weir_guess;
+
+#define WEIR_TRIAL_TOKENS 64
+
+/* A trial is under way when kept_tokens is 0: with_count + without_count = trial_tokens.  The medians are those of the last
+ * trial; 0 before its end. */
 typedef struct weir_lookahead_judge_state {
 	bool allowed, guessing;
-	uint32_t window, passed_tokens;
-	uint64_t passed_ns, window_ns[2];
+	uint32_t trial_tokens, kept_tokens;
+	uint32_t with_count, without_count;
+	uint64_t with[WEIR_TRIAL_TOKENS], without[WEIR_TRIAL_TOKENS];
+	uint64_t with_ns, without_ns;
 } weir_lookahead_judge_state;
 
 typedef struct pair {
@@ -79,7 +97,9 @@ struct weir_expert_op {
 	uint32_t current; /* expert that the next multiply works on */
 	uint32_t scattered; /* expert whose results still lie in the result buffer */
 	weir_decode decode; /* instead of the above, when there is one token */
-	weir_lookahead lookahead;
+	weir_expert_op *layer_before; /* first op of a layer: that of the layer before */
+	weir_lookahead lookahead[WEIR_LOOKAHEAD_LAYERS]; /* [d]: the guess at the layer d + 1 after this one */
+	weir_guess guess[WEIR_LOOKAHEAD_LAYERS]; /* [d]: made d + 1 layers before */
 };
 
 /* An entry of an op's list of experts still to be worked on. */
@@ -100,7 +120,10 @@ struct weir_experts {
 	enum ggml_type quantized_type;
 	uint32_t held;
 	weir_expert_op *layer_first; /* first op of the layer that is being built */
-	float *logits; /* of a guess */
+	float *logits[WEIR_LOOKAHEAD_LAYERS]; /* of a guess */
+	weir_guess *guessed[WEIR_LOOKAHEAD_LAYERS]; /* what may be read now, nearest layer first; NULL: nothing */
+	float odds[WEIR_LOOKAHEAD_LAYERS][WEIR_GUESS_RANKS_MAX]; /* that an absent expert of this rank is wanted */
+	struct ggml_tensor pump; /* a step that keeps the guess's reads going: it may stand in a graph many times */
 	weir_lookahead_judge_state judge;
 	uint64_t token_began_ns;
 	weir_expert_op *decoded; /* its leases are released when the next one begins */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "ggml/experts.h"
+#include "ggml/lookahead.h"
 #include "ggml/ring.h"
 #include "ggml/rows.h"
 #include "ggml/steps.h"
@@ -209,6 +210,16 @@ static bool is_row_lookup(const struct ggml_tensor *node, const weir_weight *wei
 	       ggml_nelements(node->src[1]) == node->src[1]->ne[0];
 }
 
+/* A matrix that takes a while is preceded by a look at what the drive has to do. */
+static int append_resident(weir_session *session, struct ggml_tensor *node)
+{
+	int result = 0;
+
+	if (session->experts && node->op == GGML_OP_MUL_MAT)
+		result = weir_lookahead_append_pump(session->experts, session->steps);
+	return result ? result : weir_steps_add(session->steps, node);
+}
+
 static int append_node(weir_session *session, struct ggml_tensor *node)
 {
 	weir_weight *weight = weir_weights_find(session, node->src[0]);
@@ -217,7 +228,7 @@ static int append_node(weir_session *session, struct ggml_tensor *node)
 	if (session->trace && weight && weight->place == PLACE_RESIDENT && node->op == GGML_OP_MUL_MAT_ID)
 		result = weir_trace_append(session->trace, session->steps, node);
 	if (!weight || weight->place == PLACE_RESIDENT || weight->place == PLACE_MAPPED)
-		return result ? result : weir_steps_add(session->steps, node);
+		return result ? result : append_resident(session, node);
 	/* A batch of which no output is wanted leaves the last layer without tokens: nothing to do, so nothing to read. */
 	if (weight->place == PLACE_SLOTS && node->op == GGML_OP_MUL_MAT_ID && !ggml_is_empty(node))
 		return weir_experts_append(session->experts, session->steps, node, weight);

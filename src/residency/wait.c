@@ -154,3 +154,27 @@ int weir_store_poll(weir_store *store)
 	pthread_mutex_unlock(&store->mutex);
 	return ended;
 }
+
+uint32_t weir_store_reads_under_way(weir_store *store)
+{
+	uint32_t count;
+
+	if (!store)
+		return 0;
+	pthread_mutex_lock(&store->mutex);
+	count = weir_io_pending(store->io) + store->demand.count + store->prefetch.count;
+	pthread_mutex_unlock(&store->mutex);
+	return count;
+}
+
+bool weir_store_has(weir_store *store, uint32_t chunk)
+{
+	bool has;
+
+	if (!store || chunk >= store->chunks_count)
+		return false;
+	pthread_mutex_lock(&store->mutex);
+	has = store->chunks[chunk].slot != WEIR_NONE;
+	pthread_mutex_unlock(&store->mutex);
+	return has;
+}

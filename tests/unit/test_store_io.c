@@ -328,6 +328,31 @@ static void a_method_that_breaks_while_waiting_is_an_error(void **state)
 	weir_store_close(store);
 }
 
+static void what_is_under_way_and_what_is_there_can_be_asked(void **state)
+{
+	weir_store *store = open_store(16);
+	weir_lease *lease;
+
+	(void)state;
+	assert_int_equal(weir_store_reads_under_way(store), 0);
+	assert_false(weir_store_has(store, ids[0]));
+	assert_int_equal(weir_store_acquire(store, &ids[0], 1, &lease, NULL), 1);
+	assert_int_equal(weir_store_expect(store, &ids[1], 3), 3);
+	assert_int_equal(weir_store_reads_under_way(store), 4); /* two taken by the method, two queued behind them */
+	assert_true(weir_store_has(store, ids[0]));
+	assert_true(weir_store_has(store, ids[3]));
+	assert_false(weir_store_has(store, ids[4]));
+	assert_false(weir_store_has(store, CHUNKS));
+	finish(0, 0);
+	assert_int_equal(weir_store_reads_under_way(store), 4); /* not looked at yet */
+	weir_store_poll(store);
+	assert_int_equal(weir_store_reads_under_way(store), 3);
+	weir_lease_release(lease);
+	weir_store_close(store);
+	assert_int_equal(weir_store_reads_under_way(NULL), 0);
+	assert_false(weir_store_has(NULL, 0));
+}
+
 /* The same completion again, after its slot went on to another chunk, and one with a tag that never was. */
 static void late_completions_do_not_hit_a_reused_slot(void **state)
 {
@@ -450,6 +475,7 @@ int main(void)
 		cmocka_unit_test(a_method_with_little_room_gets_the_rest_later),
 		cmocka_unit_test(a_method_that_takes_nothing_fails_the_reads),
 		cmocka_unit_test(a_method_that_breaks_while_waiting_is_an_error),
+		cmocka_unit_test(what_is_under_way_and_what_is_there_can_be_asked),
 		cmocka_unit_test(late_completions_do_not_hit_a_reused_slot),
 		cmocka_unit_test(prefetches_fill_the_queue_and_no_more),
 		cmocka_unit_test(prefetches_take_half_of_the_slots_at_one_time),
