@@ -1,10 +1,10 @@
 /* token_times.c - see token_times.h. */
 #include "token_times.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "output.h"
@@ -59,39 +59,34 @@ int token_times_write(const token_times *times, const char *path, weir_error *er
 	return result;
 }
 
-/* One line after the header. */
-static bool parse_row(const char *line, size_t number, token_time *row)
+/* One line after the header; *line moves on to the next. */
+static bool parse_row(const char **line, size_t number, token_time *row)
 {
 	char *end;
 
-	if (strtoull(line, &end, 10) != number || *end != ',')
+	if (strtoull(*line, &end, 10) != number || *end != ',')
 		return false;
 	row->seconds = strtod(end + 1, &end);
 	if (*end != ',' || !(row->seconds >= 0))
 		return false;
-	row->logits_hash = end[1] == '\n' ? 0 : strtoull(end + 1, &end, 16);
-	return true;
+	end++;
+	row->logits_hash = *end == '\n' ? 0 : strtoull(end, &end, 16);
+	*line = end + 1;
+	return *end == '\n';
 }
 
-int token_times_read(token_times *times, const char *path, weir_error *error)
+bool token_times_parse(token_times *times, const char *text)
 {
-	FILE *file = fopen(path, "re");
-	char line[2 * ROW_BYTES];
 	token_time row;
-	bool good;
 
 	*times = (token_times){0};
-	if (!file)
-		return weir_fail(error, weir_code_of_errno(errno), path, WEIR_ERROR_NO_OFFSET, errno, "cannot be read");
-	good = fgets(line, sizeof line, file) != NULL;
-	while (good && fgets(line, sizeof line, file)) {
-		good = parse_row(line, times->count + 1, &row);
-		if (good)
-			token_times_add(times, row.seconds, row.logits_hash);
+	if (strncmp(text, HEADER, strlen(HEADER)))
+		return false;
+	text += strlen(HEADER);
+	while (*text && !times->failed) {
+		if (!parse_row(&text, times->count + 1, &row))
+			return false;
+		token_times_add(times, row.seconds, row.logits_hash);
 	}
-	fclose(file);
-	if (good && !times->failed)
-		return 0;
-	return weir_fail(error, times->failed ? WEIR_ENOMEM : WEIR_EFORMAT, path, WEIR_ERROR_NO_OFFSET, 0,
-			 "holds no times of tokens");
+	return !times->failed;
 }

@@ -36,7 +36,7 @@ void token_times_free(token_times *times);
 /* Beside and renamed.  0 or a WEIR_E code. */
 int token_times_write(const token_times *times, const char *path, weir_error *error);
 
-/* Reads what token_times_write wrote; WEIR_EFORMAT for anything else.  Free the table also after a failure. */
-int token_times_read(token_times *times, const char *path, weir_error *error);
+/* Reads the text that token_times_write wrote.  False for anything else and without memory; free the table then too. */
+bool token_times_parse(token_times *times, const char *text);
 
 #endif

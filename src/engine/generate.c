@@ -66,7 +66,7 @@ int weir_engine_tokenize(weir_engine *engine, const char *text, bool raw, int32_
 {
 	char *templated = raw ? NULL : apply_template(engine, text);
 	const char *source = templated ? templated : text;
-	int32_t capacity = (int32_t)strlen(source) + 8, made;
+	int32_t bytes = (int32_t)strlen(source), capacity, made;
 
 	*tokens = NULL;
 	if (!has_vocabulary(engine)) {
@@ -74,13 +74,15 @@ int weir_engine_tokenize(weir_engine *engine, const char *text, bool raw, int32_
 		return weir_fail(error, WEIR_EUNSUPPORTED, NULL, WEIR_ERROR_NO_OFFSET, 0,
 				 "the model has no vocabulary: it takes token ids only (--prompt-tokens)");
 	}
-	*tokens = malloc((size_t)capacity * sizeof **tokens);
+	/* A template spells out its special tokens; text as it is gets the model's own beginning.  Without room libllama only
+	 * counts: vocabularies without a token for a character take several, one for each of its bytes. */
+	capacity = -llama_tokenize(engine->vocab, source, bytes, NULL, 0, true, templated != NULL);
+	*tokens = malloc((size_t)(capacity > 0 ? capacity : 1) * sizeof **tokens);
 	if (!*tokens) {
 		free(templated);
 		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for the prompt");
 	}
-	/* A template spells out its special tokens; text as it is gets the model's own beginning. */
-	made = llama_tokenize(engine->vocab, source, (int32_t)strlen(source), *tokens, capacity, true, templated != NULL);
+	made = llama_tokenize(engine->vocab, source, bytes, *tokens, capacity, true, templated != NULL);
 	free(templated);
 	if (made <= 0) {
 		free(*tokens);
