@@ -46,8 +46,8 @@ typedef struct weir_store_options {
 	uint32_t queue_depth;	  /* 0 takes the default */
 	uint32_t piece_bytes;	  /* 0 takes the default */
 	uint32_t slots_least;	  /* of each size (or one per chunk, if there are fewer); 0 takes 1 */
-	uint32_t data_alignment;  /* chunks are moved to a multiple of this (a power of two, at most 64) once they are read, where
-				     their offset in the file is none; 0: they stay where they were read to */
+	uint32_t data_alignment;  /* chunks are moved to a multiple of this (a power of two, at most 64) once they are
+				     read, where their offset in the file is none; 0: they stay where they were read to */
 } weir_store_options;
 
 /* Counters since open or since weir_store_reset_stats.  demanded = hits + joined + misses. */
@@ -111,8 +111,8 @@ int weir_lease_wait(weir_lease *lease, const void **data, weir_error *error);
  * order of the array. */
 int weir_store_wait_any(weir_store *store, weir_lease *const *leases, uint32_t count, uint32_t *index, weir_error *error);
 
-/* Waits until all of leases[0..count) are there; data[i] is the first byte of leases[i].  Fails as weir_lease_wait does, for the
- * first in order that failed; all of them must still be released. */
+/* Waits until all of leases[0..count) are there; data[i] is the first byte of leases[i].  Fails as weir_lease_wait does, for
+ * the first in order that failed; all of them must still be released. */
 int weir_store_wait_all(weir_store *store, weir_lease *const *leases, uint32_t count, const void **data, weir_error *error);
 
 /* True when the data is there (or the read failed): weir_lease_wait will not block.  Becomes true when some thread waits or
