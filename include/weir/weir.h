@@ -8,6 +8,7 @@
 #include "weir/error.h"
 #include "weir/pack.h"
 #include "weir/plan.h"
+#include "weir/simulate.h"
 #include "weir/store.h"
 #include "weir/version.h"
 
