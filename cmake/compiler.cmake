@@ -13,8 +13,9 @@ if(WEIR_WERROR)
   add_compile_options(-Werror)
 endif()
 add_compile_definitions(_GNU_SOURCE _FILE_OFFSET_BITS=64)
-# Debug builds stop at any allocation between the start and the end of a token.
+# Debug builds stop at any allocation of ours between the start and the end of a token (src/base/guard.h).
 add_compile_definitions($<$<CONFIG:Debug>:WEIR_ALLOCATION_GUARD=1>)
+set(WEIR_GUARD_LINK $<$<CONFIG:Debug>:-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup>)
 
 if(WEIR_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)

@@ -29,6 +29,7 @@ set_target_properties(weir_shared PROPERTIES
 target_include_directories(weir_shared INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(weir_shared PRIVATE ${WEIR_CORE_LIBRARIES})
+target_link_options(weir_shared PRIVATE ${WEIR_GUARD_LINK})
 target_link_options(weir_shared PRIVATE -Wl,--version-script=${CMAKE_BINARY_DIR}/libweir.map)
 
 add_library(weir_static STATIC $<TARGET_OBJECTS:weir_objects>)
@@ -37,6 +38,7 @@ target_include_directories(weir_static PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(weir_static PUBLIC ${WEIR_CORE_LIBRARIES})
+target_link_options(weir_static INTERFACE $<BUILD_INTERFACE:${WEIR_GUARD_LINK}>)
 if(URING_FOUND)
   target_compile_definitions(weir_static PUBLIC $<BUILD_INTERFACE:WEIR_HAVE_URING=1>)
 endif()

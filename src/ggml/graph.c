@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/guard.h"
 #include "ggml/experts.h"
 #include "ggml/lookahead.h"
 #include "ggml/ring.h"
@@ -253,7 +254,7 @@ static void fix_views(struct ggml_cgraph *graph)
 		}
 }
 
-static int build(weir_session *session, struct ggml_cgraph *graph)
+static int build(weir_session *session, const struct ggml_cgraph *graph)
 {
 	weir_steps *steps = session->steps;
 	int result = 0;
@@ -264,18 +265,35 @@ static int build(weir_session *session, struct ggml_cgraph *graph)
 	return result;
 }
 
-enum ggml_status weir_graph_compute(weir_session *session, ggml_backend_t inner, struct ggml_cgraph *graph)
+#ifdef WEIR_ALLOCATION_GUARD
+/* Two graphs of one shape need the same steps: the second one allocates nothing. */
+static uint64_t shape_of(const struct ggml_cgraph *graph)
+{
+	uint64_t hash = (uint64_t)graph->n_nodes;
+
+	for (int i = 0; i < graph->n_nodes; i++)
+		for (int d = 0; d < GGML_MAX_DIMS; d++)
+			hash = hash * UINT64_C(0x9E3779B97F4A7C15) + (uint64_t)graph->nodes[i]->ne[d];
+	return hash;
+}
+
+static void hold_guard(weir_session *session, const struct ggml_cgraph *graph)
+{
+	uint64_t shape = shape_of(graph);
+
+	if (shape == session->steps->shape)
+		weir_guard_hold();
+	session->steps->shape = shape;
+}
+#else
+#define hold_guard(session, graph) ((void)0)
+#endif
+
+static enum ggml_status compute_with_steps(weir_session *session, ggml_backend_t inner, const struct ggml_cgraph *graph)
 {
 	struct ggml_cgraph with_steps;
 	enum ggml_status status;
 
-	fix_views(graph);
-	if (session->plan.all_resident && !session->trace)
-		return ggml_backend_graph_compute(inner, graph);
-	if (!session->steps)
-		session->steps = calloc(1, sizeof *session->steps);
-	if (!session->steps)
-		return GGML_STATUS_ALLOC_FAILED;
 	weir_experts_begin_graph(session->experts);
 	if (session->trace)
 		weir_trace_begin_graph(session->trace);
@@ -289,5 +307,22 @@ enum ggml_status weir_graph_compute(weir_session *session, ggml_backend_t inner,
 	weir_experts_end_graph(session->experts);
 	if (session->trace)
 		weir_trace_end_graph(session->trace);
+	return status;
+}
+
+enum ggml_status weir_graph_compute(weir_session *session, ggml_backend_t inner, struct ggml_cgraph *graph)
+{
+	enum ggml_status status;
+
+	fix_views(graph);
+	if (session->plan.all_resident && !session->trace)
+		return ggml_backend_graph_compute(inner, graph);
+	if (!session->steps)
+		session->steps = calloc(1, sizeof *session->steps);
+	if (!session->steps)
+		return GGML_STATUS_ALLOC_FAILED;
+	hold_guard(session, graph);
+	status = compute_with_steps(session, inner, graph);
+	weir_guard_drop();
 	return status;
 }

@@ -27,6 +27,7 @@ typedef struct weir_rows_step {
 } weir_rows_step;
 
 struct weir_steps {
+	uint64_t shape; /* of the last graph; debug builds only */
 	struct ggml_tensor **nodes;
 	uint32_t nodes_count, nodes_capacity;
 	weir_expert_op **experts;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/guard.h"
 
 #define HUGE_BYTES ((uint64_t)2 << 20)
 
@@ -55,6 +56,7 @@ int weir_memory_map(uint64_t bytes, bool huge, void **base, weir_error *error)
 	uint64_t rounded;
 	void *start;
 
+	weir_guard_check("a mapping");
 	if (!bytes || !base)
 		return weir_fail(error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0, "cannot map 0 bytes of memory");
 	if (!round_up_checked(bytes, weir_page_bytes(), &rounded) || rounded > INT64_MAX - HUGE_BYTES)
