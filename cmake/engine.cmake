@@ -1,6 +1,6 @@
 # Finds the engine (libllama and ggml) and offers it as the target weir_engine.  Sets WEIR_ENGINE_FOUND, and
 # WEIR_ENGINE_BIN_DIR and WEIR_ENGINE_LIB_DIR, where the engine's own programs and libraries are; and WEIR_ENGINE_RUN_PATH,
-# where an installed weir looks for those libraries.
+# where an installed weir looks for those libraries; and WEIR_GGML_VERSION.
 #
 # In this order: WEIR_LLAMA_SOURCE (a llama.cpp tree, built along), WEIR_ENGINE_DIR (an installation), and the environment
 # that tools/setup/engine.sh makes in the user's cache folder.
@@ -32,6 +32,8 @@ function(weir_engine_from_source)
   target_include_directories(weir_engine SYSTEM INTERFACE
     ${WEIR_LLAMA_SOURCE}/include ${WEIR_LLAMA_SOURCE}/ggml/include ${WEIR_LLAMA_SOURCE}/ggml/src)
   target_link_libraries(weir_engine INTERFACE llama ggml ggml-base ggml-cpu)
+  get_target_property(version ggml-base VERSION)
+  set(WEIR_GGML_VERSION ${version} PARENT_SCOPE)
   set(WEIR_ENGINE_BIN_DIR ${CMAKE_BINARY_DIR}/bin PARENT_SCOPE)
   set(WEIR_ENGINE_LIB_DIR ${CMAKE_BINARY_DIR}/bin PARENT_SCOPE)
   set(WEIR_ENGINE_RUN_PATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}/weir;$ORIGIN/weir" PARENT_SCOPE)
@@ -49,6 +51,9 @@ function(weir_engine_from_installation)
     find_library(WEIR_ENGINE_${name} NAMES ${name} PATHS ${WEIR_ENGINE_DIR}/lib REQUIRED NO_DEFAULT_PATH NO_CACHE)
     target_link_libraries(weir_engine INTERFACE ${WEIR_ENGINE_${name}})
   endforeach()
+  file(GLOB library ${WEIR_ENGINE_DIR}/lib/libggml-base.so.*.*.*) # libggml-base.so.0.25.3
+  string(REGEX REPLACE ".*\\.so\\." "" version "${library}")
+  set(WEIR_GGML_VERSION ${version} PARENT_SCOPE)
   set(WEIR_ENGINE_BIN_DIR ${WEIR_ENGINE_DIR}/bin PARENT_SCOPE)
   set(WEIR_ENGINE_LIB_DIR ${WEIR_ENGINE_DIR}/lib PARENT_SCOPE)
   set(WEIR_ENGINE_RUN_PATH ${WEIR_ENGINE_DIR}/lib PARENT_SCOPE)

@@ -8,12 +8,15 @@ file(GLOB WEIR_PROGRAM_SOURCES CONFIGURE_DEPENDS programs/*.c)
 if(WEIR_PRELOAD_SOURCES)
   add_library(weir_preload MODULE ${WEIR_PRELOAD_SOURCES})
   set_target_properties(weir_preload PROPERTIES OUTPUT_NAME weir-mmap-preload)
+  target_include_directories(weir_preload PRIVATE include)
   target_link_libraries(weir_preload PRIVATE ${CMAKE_DL_LIBS})
+  target_link_options(weir_preload PRIVATE -Wl,-Bsymbolic) # bind.c means the definitions here, whoever else defines them
 endif()
 
 if(WEIR_ENGINE_FOUND AND WEIR_BACKEND_SOURCES)
   add_library(weir_backend_objects OBJECT ${WEIR_BACKEND_SOURCES})
   target_link_libraries(weir_backend_objects PUBLIC weir_engine weir_objects)
+  target_compile_definitions(weir_backend_objects PRIVATE WEIR_GGML_VERSION="${WEIR_GGML_VERSION}")
 
   add_library(weir_backend MODULE $<TARGET_OBJECTS:weir_backend_objects> $<TARGET_OBJECTS:weir_objects>)
   set_target_properties(weir_backend PROPERTIES

@@ -68,11 +68,11 @@ class CCapsuleCalls(ctypes.Structure):
     _fields_ = [("capsule_new", c_void_p), ("capsule_is_valid", c_void_p), ("capsule_get_pointer", c_void_p)]
 
 
-def candidates(name: str, variable: str) -> list[str]:
-    """Where a library of weir may be: named by an environment variable, beside this file, or where the system looks."""
-    named = os.environ.get(variable)
+def candidates(name: str) -> list[str]:
+    """Where a library of weir may be: beside the one that WEIR_LIBRARY names, in this package, or where the system looks."""
+    named = os.environ.get("WEIR_LIBRARY")
     if named:
-        return [named]
+        return [named if name.startswith("libweir.") else os.path.join(os.path.dirname(os.path.abspath(named)), name)]
     return [path for path in (os.path.join(FOLDER, "lib", name),) if os.path.exists(path)] + [name]
 
 
@@ -80,7 +80,7 @@ def _load() -> ctypes.CDLL:
     if not sys.platform.startswith("linux"):
         raise ImportError("weir runs on Linux only so far")
     tried = []
-    for path in candidates("libweir.so.0", "WEIR_LIBRARY"):
+    for path in candidates("libweir.so.0"):
         try:
             return ctypes.CDLL(path)
         except OSError as problem:

@@ -1,10 +1,11 @@
 /*
- * config.c - the backend's options.
+ * config.c - the backend's options, and the last error that had no other way out.
  *
- * weir's own programs set them with weir_backend_configure.  In an unmodified llama.cpp program they come from the
- * environment; a value that cannot be read there is reported once on standard error and the default is used, since ggml's
- * interface gives a backend no way to refuse.
+ * weir's own programs set the options with weir_backend_configure, other callers with weir_plugin_configure.  In an unmodified
+ * llama.cpp program they come from the environment; a value that cannot be read there is reported once on standard error and
+ * the default is used, since ggml's interface gives a backend no way to refuse.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,59 +13,81 @@
 #include "base/fail.h"
 #include "base/size.h"
 #include "ggml/config.h"
+#include "ggml/plugin.h"
 #include "os/limits.h"
 
 static weir_backend_options options;
 static bool configured;
 static bool from_environment;
 
-static int copy_string(const char **target, const char *source)
+static pthread_mutex_t complaint_mutex = PTHREAD_MUTEX_INITIALIZER;
+static weir_error complaint; /* the last one; code 0: none */
+
+/* Strings of options are kept for the life of the process: sessions that began with earlier options still point to them. */
+static struct kept_string {
+	struct kept_string *next;
+	char text[];
+} * kept_strings;
+
+static int keep_string(const char **text)
 {
-	free((char *)(uintptr_t)*target);
-	*target = NULL;
-	if (!source)
+	struct kept_string *kept = kept_strings;
+	size_t bytes = *text ? strlen(*text) + 1 : 0;
+
+	if (!*text)
 		return 0;
-	*target = strdup(source);
-	return *target ? 0 : WEIR_ENOMEM;
+	while (kept && strcmp(kept->text, *text) != 0)
+		kept = kept->next;
+	if (!kept) {
+		kept = malloc(sizeof *kept + bytes);
+		if (!kept)
+			return WEIR_ENOMEM;
+		memcpy(kept->text, *text, bytes);
+		kept->next = kept_strings;
+		kept_strings = kept;
+	}
+	*text = kept->text;
+	return 0;
 }
 
 int weir_backend_configure(const weir_backend_options *wanted, weir_error *error)
 {
-	weir_backend_options old = options;
-	int result = 0;
+	weir_backend_options made = *wanted;
+	const char **const strings[] = {&made.io_method,  &made.io_fault,    &made.policy,
+					&made.trace_path, &made.report_path, &made.pack_path};
 
-	options = *wanted;
-	options.io_method = old.io_method;
-	options.io_fault = old.io_fault;
-	options.policy = old.policy;
-	options.trace_path = old.trace_path;
-	options.report_path = old.report_path;
-	options.pack_path = old.pack_path;
-	result |= copy_string(&options.io_method, wanted->io_method);
-	result |= copy_string(&options.io_fault, wanted->io_fault);
-	result |= copy_string(&options.policy, wanted->policy);
-	result |= copy_string(&options.trace_path, wanted->trace_path);
-	result |= copy_string(&options.report_path, wanted->report_path);
-	result |= copy_string(&options.pack_path, wanted->pack_path);
+	for (size_t i = 0; i < sizeof strings / sizeof *strings; i++)
+		if (keep_string(strings[i]))
+			return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for the options");
+	options = made;
 	configured = true;
+	from_environment = false;
+	return 0;
+}
+
+static int parse_budget(const char *text, uint64_t *budget_bytes, weir_error *error)
+{
+	weir_limits limits;
+	weir_size size;
+	int result = weir_size_parse(text && *text ? text : "auto", &size, error);
+
 	if (result)
-		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory for the options");
+		return result;
+	weir_limits_read(&limits);
+	*budget_bytes = weir_limits_resolve(&limits, &size);
 	return 0;
 }
 
 static uint64_t budget_from_environment(void)
 {
-	const char *text = getenv("WEIR_MEMORY");
-	weir_limits limits;
-	weir_size size;
+	uint64_t budget_bytes = 0;
 	weir_error error;
 
-	weir_limits_read(&limits);
-	if (weir_size_parse(text && *text ? text : "auto", &size, &error)) {
+	if (parse_budget(getenv("WEIR_MEMORY"), &budget_bytes, &error)) {
 		fprintf(stderr, "weir: WEIR_MEMORY: %s; using \"auto\"\n", error.message);
-		return limits.auto_bytes;
+		parse_budget(NULL, &budget_bytes, NULL);
 	}
-	return weir_limits_resolve(&limits, &size);
+	return budget_bytes;
 }
 
 static const char *text_from_environment(const char *name)
@@ -87,8 +110,8 @@ static void configure_from_environment(void)
 		.lookahead = true,
 	};
 
-	from_environment = true;
 	weir_backend_configure(&wanted, NULL);
+	from_environment = true;
 }
 
 const weir_backend_options *weir_config(void)
@@ -102,8 +125,39 @@ void weir_config_complain(const weir_error *error)
 {
 	char line[1200];
 
+	pthread_mutex_lock(&complaint_mutex);
+	complaint = *error;
+	pthread_mutex_unlock(&complaint_mutex);
 	if (!from_environment)
 		return;
 	weir_error_format(error, line, (int)sizeof line);
 	fprintf(stderr, "weir: %s\n", line);
+}
+
+/* --- weir/plugin.h ----------------------------------------------------------------------------------------------------- */
+
+int weir_plugin_configure(const weir_plugin_options *wanted, weir_error *error)
+{
+	weir_backend_options made = {
+		.io_method = wanted->io_method,
+		.policy = wanted->policy,
+		.trace_path = wanted->trace_path,
+		.lookahead = !wanted->no_lookahead,
+	};
+	int result = parse_budget(wanted->memory, &made.budget_bytes, error);
+
+	return result ? result : weir_backend_configure(&made, error);
+}
+
+int weir_plugin_take_error(weir_error *error)
+{
+	int code;
+
+	pthread_mutex_lock(&complaint_mutex);
+	code = complaint.code;
+	if (code)
+		*error = complaint;
+	complaint.code = 0;
+	pthread_mutex_unlock(&complaint_mutex);
+	return code;
 }

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "ggml/buffer.h"
 #include "ggml/config.h"
+#include "ggml/plugin.h"
 #include "ggml/session.h"
 #include "weir/version.h"
 
@@ -271,11 +272,22 @@ static void *as_pointer(void (*function)(void))
 
 static void *reg_proc_address(ggml_backend_reg_t reg, const char *name)
 {
+	static const struct {
+		const char *name;
+		void (*function)(void);
+	} functions[] = {
+		{"ggml_backend_set_n_threads", (void (*)(void))backend_set_n_threads},
+		{"ggml_backend_set_abort_callback", (void (*)(void))backend_set_abort_callback},
+		{"weir_plugin_configure", (void (*)(void))weir_plugin_configure},
+		{"weir_plugin_take_error", (void (*)(void))weir_plugin_take_error},
+		{"weir_plugin_write_report", (void (*)(void))weir_plugin_write_report},
+		{"weir_plugin_engine_version", (void (*)(void))weir_plugin_engine_version},
+	};
+
 	(void)reg;
-	if (strcmp(name, "ggml_backend_set_n_threads") == 0)
-		return as_pointer((void (*)(void))backend_set_n_threads);
-	if (strcmp(name, "ggml_backend_set_abort_callback") == 0)
-		return as_pointer((void (*)(void))backend_set_abort_callback);
+	for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+		if (!strcmp(name, functions[i].name))
+			return as_pointer(functions[i].function);
 	return NULL;
 }
 

@@ -1,6 +1,7 @@
 /*
- * plugin.c - the way in for unmodified llama.cpp programs: GGML_BACKEND_PATH=libggml-weir.so, device WEIR0.
+ * plugin.c - the way in for llama.cpp programs: GGML_BACKEND_PATH=libggml-weir.so, device WEIR0; and the engine's version.
  */
+#include "ggml/plugin.h"
 #include "ggml/backend.h"
 
 #include <ggml-backend-impl.h>
@@ -16,4 +17,9 @@ ggml_backend_reg_t ggml_backend_init(void)
 int ggml_backend_score(void)
 {
 	return 1;
+}
+
+const char *weir_plugin_engine_version(void)
+{
+	return WEIR_GGML_VERSION;
 }

@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "ggml/outfile.h"
 #include "ggml/packed.h"
+#include "ggml/plugin.h"
 #include "ggml/plugin_report.h"
 #include "os/process.h"
 #include "weir/version.h"
@@ -148,25 +149,38 @@ static int write_text(const char *path, const char *text, weir_error *error)
 	return weir_outfile_finish(&file, error);
 }
 
-int weir_plugin_report_write(weir_session *session, weir_error *error)
+static int write_report(const weir_session *session, const char *path, weir_error *error)
 {
-	bool tried = session->started || session->start_error.code;
-	const char *path = session->options.report_path;
-	json_t *object;
-	char *text;
+	json_t *object = make_report(session);
+	char *text = json_dumps(object, JSON_INDENT(2));
 	int result;
 
-	if (!path || session->reported || (!tried && any_written))
-		return 0;
-	session->reported = any_written = true;
-	object = make_report(session);
-	text = json_dumps(object, JSON_INDENT(2));
 	json_decref(object);
 	if (!text)
 		return weir_fail(error, WEIR_ENOMEM, path, WEIR_ERROR_NO_OFFSET, 0, "no memory for the report");
 	result = write_text(path, text, error);
 	free(text);
 	return result;
+}
+
+int weir_plugin_report_write(weir_session *session, weir_error *error)
+{
+	bool tried = session->started || session->start_error.code;
+	const char *path = session->options.report_path;
+
+	if (!path || session->reported || (!tried && any_written))
+		return 0;
+	session->reported = any_written = true;
+	return write_report(session, path, error);
+}
+
+int weir_plugin_write_report(const char *path, weir_error *error)
+{
+	weir_session *session = weir_backend_session();
+
+	if (!session)
+		return weir_fail(error, WEIR_ENOTFOUND, NULL, WEIR_ERROR_NO_OFFSET, 0, "no model is loaded");
+	return write_report(session, path, error);
 }
 
 /* A program may exit with its models still loaded. */

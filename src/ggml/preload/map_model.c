@@ -3,8 +3,9 @@
  *
  * libllama maps the file with MAP_POPULATE and asks for it with posix_madvise, which reads every byte before the first token:
  * a process that may use less than the model takes would be over its budget, or out of memory, at the start.  The definitions
- * here take precedence over libc's for the whole program and leave just the mapping.  They reach it in two ways: weir itself
- * links this file (with its symbols exported), an unmodified llama.cpp program is started with it in LD_PRELOAD.
+ * here take precedence over libc's for the whole program and leave just the mapping.  They reach it in three ways: weir itself
+ * links this file (with its symbols exported), an unmodified llama.cpp program is started with it in LD_PRELOAD, and in a
+ * process that is running already libllama's calls are bound to it (bind.c).
  *
  * Only large read-only mappings of files are changed, and only advice on those is dropped; every other call does what it
  * always did.
