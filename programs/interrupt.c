@@ -4,6 +4,7 @@
 #include "interrupt.h"
 
 #include <signal.h>
+#include <stddef.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -20,10 +21,12 @@ static void on_interrupt(int number)
 
 void interrupt_catch(void)
 {
+	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
 	struct sigaction action = {.sa_handler = on_interrupt};
 
 	sigemptyset(&action.sa_mask);
-	sigaction(SIGINT, &action, NULL);
+	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+		sigaction(numbers[i], &action, NULL);
 }
 
 bool interrupt_seen(void)

@@ -1,7 +1,7 @@
 /*
- * interrupt.h - Ctrl-C as a flag, for commands that work through much and can stop between two steps.
+ * interrupt.h - Ctrl-C (and SIGTERM, SIGHUP) as a flag, for commands that work through much and can stop between two steps.
  *
- * Main thread only.  A second Ctrl-C ends the process at once, with the same exit code.
+ * Main thread only.  A second one ends the process at once, with the same exit code.
  */
 #ifndef WEIR_PROGRAMS_INTERRUPT_H
 #define WEIR_PROGRAMS_INTERRUPT_H

@@ -20,7 +20,8 @@
 #include "os/memory.h"
 #include "pack/walk.h"
 
-#define NOTE_EVERY_BYTES ((uint64_t)256 << 20)
+#define NOTES 64 /* how often a whole pack's progress is noted ... */
+#define NOTE_BYTES_LEAST (1u << 20) /* ... but not for less than this */
 
 typedef struct writer {
 	const weir_checkpoint *checkpoint;
@@ -190,7 +191,9 @@ static int copy_units(writer *self, weir_error *error)
 	int code = weir_walk_open_output(&work, self->part.part, true, error);
 
 	work.first = self->noted;
-	work.note_every_bytes = NOTE_EVERY_BYTES;
+	work.note_every_bytes = self->pack->header.file_bytes / NOTES;
+	if (work.note_every_bytes < NOTE_BYTES_LEAST)
+		work.note_every_bytes = NOTE_BYTES_LEAST;
 	work.note_done = note_done;
 	work.note_user = self;
 	if (!code)

@@ -9,8 +9,6 @@ Each run must also keep its peak memory within its budget.
     WEIR_BIN=build/weir WEIR_REFERENCE=build/reference python3 tests/program/test_exact.py [-v]
 """
 import itertools
-import os
-import tempfile
 import unittest
 
 import harness as h
@@ -126,21 +124,6 @@ class SameWeights(unittest.TestCase):
         result = h.run([h.WEIR, "run", path, "-M", "256M", "-n", "4", "-p", "hello"])
         self.assertEqual(result.code, h.EXIT_FORMAT, str(result))
         self.assertIn("vocabulary", result.err)
-
-    def test_pack_changes_nothing(self):
-        if "pack" not in h.run([h.WEIR, "--help"]).out:
-            self.skipTest("this weir has no pack")
-        for name in ("moe", "odd", "biased"):
-            with self.subTest(name), tempfile.TemporaryDirectory(dir=os.path.dirname(h.generated_models()[name])) as folder:
-                path = h.generated_models()[name]
-                packed = os.path.join(folder, name + ".weir")
-                result = h.run([h.WEIR, "pack", path, "-o", packed])
-                self.assertEqual(result.code, h.EXIT_DONE, str(result))
-                self.assertEqual(self.hash_of_pack(packed, path), self.hash_of(path))
-
-    def hash_of_pack(self, packed, path):
-        command = h.weir_command(packed, h.least_budget(path, 256) + 16 * h.MIB, h.prompt_of(path, 20), 32, 256, 1)
-        return h.run_json(command)["logits_hash"]
 
 
 class Missing(unittest.TestCase):
