@@ -14,6 +14,7 @@ from ._errors import (AccessError, BudgetError, BusyError, ChangedError, Checksu
 from ._generate import Generation, generate
 from ._lib import version as _version
 from ._plan import plan
+from ._save import save_safetensors
 
 __version__: str = _version()
 
@@ -21,5 +22,5 @@ __all__ = [
     "AccessError", "BudgetError", "BusyError", "ChangedError", "Checkpoint", "ChecksumError", "CopyWarning", "DTYPES", "Dtype",
     "DtypeError", "EngineError", "Error", "FormatError", "Generation", "InputOutputError", "InterruptedRunError", "InvalidArgumentError",
     "LimitError", "Mapping", "MisalignedError", "NoSpaceError", "NotFoundError", "NotRegularFileError", "OutOfMemoryError",
-    "TensorInfo", "UnsupportedError", "View", "generate", "mmap_weights", "open", "plan",
+    "TensorInfo", "UnsupportedError", "View", "generate", "mmap_weights", "open", "plan", "save_safetensors",
 ]
