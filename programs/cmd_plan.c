@@ -24,6 +24,7 @@ struct plan_run {
 	uint32_t prompt_tokens;
 	model_files files;
 	model_rates rates;
+	weir_plan_facts facts;
 	weir_plan plan;
 };
 
@@ -113,6 +114,8 @@ static void print_speed(const struct plan_run *run)
 		printf("  %-22s %10.2f tokens/s, first token after %.1f s\n", "expected", plan->tokens_per_second,
 		       plan->first_token_seconds);
 	printf("  %-22s %12s\n", "limited by", weir_plan_limit_name(plan->limits));
+	if (run->rates.runs_count)
+		printf("  %-22s %12u  of this model, with as many threads\n", "from earlier runs", run->rates.runs_count);
 }
 
 static int print_plan(const struct plan_run *run)
@@ -147,7 +150,7 @@ static int make_plan(struct plan_run *run, weir_error *error)
 	crash_open(&watch);
 	result = weir_engine_open(&run->options, &engine, error);
 	if (!result)
-		result = model_plan(engine, &request, &run->plan, &run->rates, error);
+		result = model_plan(engine, &request, &run->plan, &run->facts, &run->rates, error);
 	weir_engine_close(engine);
 	crash_close();
 	return result;
@@ -200,7 +203,7 @@ int cmd_plan(int argc, char **argv)
 {
 	struct plan_run run = {.measure = true,
 			       .prompt_tokens = PROMPT_TOKENS_DEFAULT,
-			       .rates = {NAN, NAN},
+			       .rates = {NAN, NAN, 0},
 			       .options = {.io_method = "auto", .policy = "auto", .lookahead = true}};
 	const cli_option options[] = {
 		{'M', "memory", CLI_SIZE, &run.memory, "SIZE", "budget: 4G, 3500M, 1.5GiB, 60%, auto (the default)", NULL, 0,
@@ -223,8 +226,10 @@ int cmd_plan(int argc, char **argv)
 		.operands = "MODEL",
 		.summary = "says how a budget would be divided and the speed to expect",
 		.details =
-			"No weight is loaded.  The rate of the drive is the one that 'weir disk' measured, or is measured now\n"
-			"for a moment; the rate of the processor comes from earlier runs of the model, or is estimated.\n"
+			"No weight is loaded.  The drive is measured for a moment, or with --no-measure the rate is the one "
+			"that\n"
+			"'weir disk' found.  Hits, computing and how much of it runs beside reading come from earlier runs of\n"
+			"the model with as many threads; before the first they are what is typical.\n"
 			"'auto' takes what this process may use (cgroups, MemAvailable, rlimits) less one sixteenth.",
 		.example = "  weir plan model.gguf --memory 4G\n  weir plan model.gguf --memory 60% --json",
 		CLI_OPTIONS(options),

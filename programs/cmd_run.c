@@ -18,6 +18,7 @@
 #include "commands.h"
 #include "crash.h"
 #include "engine/engine.h"
+#include "history.h"
 #include "model.h"
 #include "os/process.h"
 #include "output.h"
@@ -50,6 +51,8 @@ struct run {
 	token_times times;
 	weir_engine_result result;
 	bool ran; /* result is filled */
+	weir_plan_facts facts; /* of the forecast */
+	weir_plan plan;
 	weir_error refusal; /* code 0 while the plan fits */
 	weir_report report;
 	char hash_text[24];
@@ -171,18 +174,20 @@ static int check_run(struct run *run, weir_error *error)
  * any start can keep. */
 static int forecast(struct run *run, weir_error *error)
 {
-	model_request request = {
-		.options = &run->options, .files = &run->files, .prompt_tokens = run->prompt_count, .measure = true};
+	model_request request = {.options = &run->options,
+				 .files = &run->files,
+				 .prompt_tokens = run->prompt_count,
+				 .measure = true,
+				 .brief = true};
 	model_rates rates;
-	weir_plan plan;
-	int result = model_plan(run->engine, &request, &plan, &rates, error);
+	int result = model_plan(run->engine, &request, &run->plan, &run->facts, &rates, error);
 
-	if (!result && plan.tokens_per_second > 0)
-		run->report.forecast.tokens_per_second = plan.tokens_per_second;
+	if (!result && run->plan.tokens_per_second > 0)
+		run->report.forecast.tokens_per_second = run->plan.tokens_per_second;
 	if (result != WEIR_EBUDGET)
 		return result;
 	request.promise = true;
-	model_plan(run->engine, &request, &plan, &rates, &run->refusal);
+	model_plan(run->engine, &request, &run->plan, &run->facts, &rates, &run->refusal);
 	return 0;
 }
 
@@ -409,9 +414,9 @@ static void fill_report(struct run *run)
 		fill_result(run);
 	measure_drive(run);
 	weir_report_derive(report);
-	if (run->ran && !run->options.plain && !report->exit && isfinite(report->bound.compute_seconds) &&
-	    report->bound.compute_seconds > 0)
-		rates_remember_compute(run->files.path, run->options.threads, 1 / report->bound.compute_seconds);
+	if (run->ran && !run->options.plain && !report->exit)
+		model_remember(&run->files, &run->options, &run->facts, &run->plan, &run->result,
+			       report->io.device_bytes_per_second);
 	report->text = run->sink.text ? run->sink.text : run->ran ? "" : NULL;
 	report->text_bytes = run->sink.text_bytes;
 	if (weir_process_memory_read(&memory, NULL) == 0)

@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/fail.h"
 #include "engine/engine.h"
+#include "history.h"
 #include "os/process.h"
 #include "rates.h"
 #include "weir/checkpoint.h"
@@ -17,6 +19,10 @@
 
 /* The program's own size differs a little from one start to the next; a plan promises what any start can keep. */
 #define START_VARIES_BYTES (UINT64_C(2) << 20)
+#define TOKENS_LEAST 8 /* after the first: runs of fewer tokens say little */
+#define MEASURE_SECONDS 0.6
+#define BRIEF_SECONDS 0.25
+#define RECENT_SECONDS 600 /* so long a rate that was just measured is believed */
 
 /* ---- files ---- */
 
@@ -141,12 +147,7 @@ uint64_t model_room(uint64_t budget_bytes)
 
 /* ---- plan ---- */
 
-static uint64_t touched_bytes(const weir_plan_facts *facts, const weir_plan *plan)
-{
-	return facts->dense_fixed_bytes + facts->dense_stream_bytes + facts->rows_per_token_bytes + plan->token_cycle_bytes;
-}
-
-static double known(double rate)
+static double known_or_0(double rate)
 {
 	return isfinite(rate) ? rate : 0;
 }
@@ -159,33 +160,117 @@ static int read_facts(weir_engine *engine, uint64_t prompt_tokens, weir_plan_fac
 	return result == WEIR_EBUDGET ? 0 : result;
 }
 
-int model_plan(weir_engine *engine, const model_request *request, weir_plan *plan, model_rates *rates, weir_error *error)
+/* The drive's rate as this request may find it out.  A drive that others use differs from minute to minute: what was seen a
+ * moment ago, and what a moment's measurement says now, are each better than what was remembered long ago, and both together
+ * better than either. */
+static double find_device_rate(const model_request *request, rates_reading *reading, const history *known)
+{
+	double recent = history_device_rate(known, RECENT_SECONDS), now = NAN;
+
+	if (!request->measure || (request->brief && isfinite(recent)))
+		return isfinite(recent) ? recent : rates_remembered_device(reading);
+	if (request->brief && isfinite(rates_remembered_device(reading)))
+		return rates_remembered_device(reading);
+	now = rates_measure_device(reading, request->brief ? BRIEF_SECONDS : MEASURE_SECONDS);
+	if (!isfinite(now))
+		return isfinite(recent) ? recent : rates_remembered_device(reading);
+	return isfinite(recent) ? sqrt(now * recent) : now;
+}
+
+static void find_rates(weir_engine *engine, const model_request *request, const weir_plan *plan, weir_plan_facts *facts,
+		       model_rates *rates)
 {
 	const weir_engine_options *options = request->options;
-	const model_files *files = request->files;
-	const rates_reading reading = {.path = files->largest,
-				       .method = options->io_method,
-				       .queue_depth = options->queue_depth,
-				       .piece_bytes = options->piece_bytes,
-				       .room_bytes = model_room(options->budget_bytes)};
-	weir_plan_facts facts;
+	rates_reading reading = {.path = request->files->largest,
+				 .method = options->io_method,
+				 .queue_depth = options->queue_depth,
+				 .piece_bytes = options->piece_bytes,
+				 .room_bytes = model_room(options->budget_bytes)};
+	history known;
+
+	rates_tune(&reading);
+	history_load(request->files->path, options->threads, &known);
+	history_inform(&known, facts);
+	rates->runs_count = known.count;
+	rates->compute_tokens_per_second = 1 / history_compute_seconds(&known);
+	if (!isfinite(rates->compute_tokens_per_second))
+		rates->compute_tokens_per_second = 1 / weir_engine_estimate_token_seconds(engine);
+	if (plan->bytes_per_token > 0)
+		rates->device_bytes_per_second = find_device_rate(request, &reading, &known);
+	facts->compute_tokens_per_second = known_or_0(rates->compute_tokens_per_second);
+	facts->device_bytes_per_second = known_or_0(rates->device_bytes_per_second);
+	facts->device_latency_seconds = rates_latency(&reading);
+}
+
+int model_plan(weir_engine *engine, const model_request *request, weir_plan *plan, weir_plan_facts *facts, model_rates *rates,
+	       weir_error *error)
+{
 	int result;
 
-	*rates = (model_rates){NAN, NAN};
-	result = read_facts(engine, request->prompt_tokens, &facts, plan, error);
+	*rates = (model_rates){NAN, NAN, 0};
+	result = read_facts(engine, request->prompt_tokens, facts, plan, error);
 	if (result < 0)
 		return result;
 	if (request->promise)
-		facts.margin_bytes += START_VARIES_BYTES;
-	result = weir_plan_make(&facts, plan, error);
+		facts->margin_bytes += START_VARIES_BYTES;
+	result = weir_plan_make(facts, plan, error);
 	if (result < 0)
 		return result;
-	rates->compute_tokens_per_second = rates_compute(files->path, options->threads, touched_bytes(&facts, plan));
-	if (plan->bytes_per_token > 0)
-		rates->device_bytes_per_second = rates_device(&reading, request->measure);
-	facts.compute_tokens_per_second = known(rates->compute_tokens_per_second);
-	facts.device_bytes_per_second = known(rates->device_bytes_per_second);
-	return weir_plan_make(&facts, plan, error);
+	find_rates(engine, request, plan, facts, rates);
+	return weir_plan_make(facts, plan, error);
+}
+
+/* ---- what a run has shown ---- */
+
+/* How much of its computing ran beside its reading.  A run that read faster than the drive gave afterwards shows that the drive
+ * can do that: shared ones save up while nobody reads. */
+static void learn_overlap(const weir_plan_facts *facts, const weir_plan *plan, const weir_plan_seen *seen, history_run *run)
+{
+	double least = seen->bytes_per_token / (seen->compute_seconds + seen->stall_seconds);
+	weir_plan_facts own = *facts;
+
+	run->overlap_share = run->dense_exposed_share = NAN;
+	if (run->device_bytes_per_second < least)
+		run->device_bytes_per_second = least;
+	own.device_bytes_per_second = known_or_0(run->device_bytes_per_second);
+	weir_plan_learn(&own, plan, seen, &run->overlap_share, &run->dense_exposed_share);
+}
+
+/* Shares of the chunks; only of experts that did not all stay. */
+static void learn_hits(const weir_plan_facts *facts, const weir_plan *plan, const weir_engine_result *result,
+		       double bytes_per_token, history_run *run)
+{
+	double dense = (double)(facts->dense_stream_bytes - plan->dense_resident_bytes), chunks = 0, read;
+
+	run->slots_share = run->hit_rate = run->read_share = NAN;
+	for (uint32_t i = 0; i < facts->classes_count; i++)
+		chunks += (double)facts->classes[i].chunks_count;
+	if (!result->demanded || !plan->token_cycle_bytes || chunks <= (double)result->slots_count)
+		return;
+	read = bytes_per_token - dense - (double)facts->rows_per_token_bytes;
+	run->slots_share = (double)result->slots_count / chunks;
+	run->hit_rate = (double)result->hits / (double)result->demanded;
+	run->read_share = read > 0 ? read / (double)plan->token_cycle_bytes : 0;
+}
+
+void model_remember(const model_files *files, const weir_engine_options *options, const weir_plan_facts *facts,
+		    const weir_plan *plan, const weir_engine_result *result, double device_bytes_per_second)
+{
+	double tokens = result->tokens > 1 ? (double)(result->tokens - 1) : 0;
+	history_run run = {.at_s = (int64_t)time(NULL), .device_bytes_per_second = device_bytes_per_second};
+	weir_plan_seen seen;
+
+	if (tokens < TOKENS_LEAST || !plan->fits)
+		return;
+	seen = (weir_plan_seen){.compute_seconds = (result->seconds - result->stall_seconds) / tokens,
+				.stall_seconds = result->stall_seconds / tokens,
+				.bytes_per_token = (double)result->bytes_read / tokens};
+	if (!(seen.compute_seconds > 0))
+		return;
+	run.compute_seconds = seen.compute_seconds;
+	learn_overlap(facts, plan, &seen, &run);
+	learn_hits(facts, plan, result, seen.bytes_per_token, &run);
+	history_add(files->path, options->threads, &run);
 }
 
 int model_check_options(const weir_engine_options *options, weir_error *error)

@@ -40,18 +40,27 @@ uint64_t model_budget(const cli_common *common, const weir_size *memory, weir_li
 typedef struct model_rates {
 	double device_bytes_per_second;
 	double compute_tokens_per_second;
+	uint32_t runs_count; /* of the model, which the forecast draws on */
 } model_rates;
 
 typedef struct model_request {
 	const weir_engine_options *options; /* the engine's own */
 	const model_files *files;
 	uint64_t prompt_tokens;
-	bool measure; /* the drive, when its rate is not known */
+	bool measure; /* the drive */
+	bool brief; /* ... but only when nothing is known of it, and shortly: somebody waits for text */
 	bool promise; /* the plan must hold for any later start, not only for this process as it is */
 } model_request;
 
-/* Plans for the engine's budget with the rates of this machine.  WEIR_EBUDGET with plan->least_budget_bytes set. */
-int model_plan(weir_engine *engine, const model_request *request, weir_plan *plan, model_rates *rates, weir_error *error);
+/* Plans for the engine's budget with the rates of this machine and what runs of the model have shown; gives the facts that the
+ * plan was made from too.  WEIR_EBUDGET with plan->least_budget_bytes set. */
+int model_plan(weir_engine *engine, const model_request *request, weir_plan *plan, weir_plan_facts *facts, model_rates *rates,
+	       weir_error *error);
+
+/* Keeps what a run has shown for later forecasts: a whole one, of the plan made from those facts, with the drive's rate
+ * measured right after it (NAN: not known).  Runs of a few tokens say too little and are not kept. */
+void model_remember(const model_files *files, const weir_engine_options *options, const weir_plan_facts *facts,
+		    const weir_plan *plan, const weir_engine_result *result, double device_bytes_per_second);
 
 /* Bytes of the budget that are not resident yet. */
 uint64_t model_room(uint64_t budget_bytes);

@@ -17,6 +17,8 @@ extern "C" {
 #endif
 
 #define WEIR_PLAN_CLASSES_MAX 16
+#define WEIR_PLAN_POINTS_MAX 16
+#define WEIR_PLAN_OVERLAP_TYPICAL 0.3 /* seen with mixtures of 1 to 30 billion weights, two threads, a drive of 1 to 2 GB/s */
 
 /* Expert chunks of one size.  A token touches chunks_per_token of them: (expert tensors of this size) × top-k. */
 typedef struct weir_plan_class {
@@ -26,6 +28,13 @@ typedef struct weir_plan_class {
 	uint64_t chunks_per_token;
 	uint64_t slots_least; /* fewer cannot work: the chunks of this size that one layer's token needs at once */
 } weir_plan_class;
+
+/* What runs of a model have shown at a budget. */
+typedef struct weir_plan_point {
+	double slots_share; /* of its chunks had a slot; 0..1 */
+	double hit_rate; /* 0..1 */
+	double read_share; /* expert bytes read for a token ÷ token_cycle_bytes: misses, and what was read in vain */
+} weir_plan_point;
 
 typedef struct weir_plan_facts {
 	uint64_t budget_bytes;
@@ -43,12 +52,20 @@ typedef struct weir_plan_facts {
 	uint64_t ring_wanted_bytes; /* ring that keeps the drive busy, where the budget allows it; 0: the least */
 	uint32_t classes_count;
 	weir_plan_class classes[WEIR_PLAN_CLASSES_MAX];
+	uint32_t expert_layers_count; /* layers with routed experts, and how many of them a token wants in each; 0: unknown */
+	uint32_t experts_per_layer;
 	double hit_rate_hint; /* measured or expected hit rate at this budget, or < 0: estimate it */
+	uint32_t points_count; /* what runs of this model have shown, ascending by share; 0: none, take the mean of models */
+	weir_plan_point points[WEIR_PLAN_POINTS_MAX];
 	double device_bytes_per_second; /* 0: unknown */
+	double device_latency_seconds; /* what a burst of reads takes beyond its bytes at that rate */
 	double compute_tokens_per_second; /* 0: unknown; with every weight resident */
 	uint64_t prompt_tokens; /* for first_token_seconds; 0: one token */
 	double prompt_tokens_per_second; /* compute alone, every weight resident; 0: as compute_tokens_per_second */
-	double lookahead_share; /* 0..1 of the missing chunks that are asked for a layer early; 0: none */
+	/* The share of a layer's computing beside which its missing experts are read, -4..1; negative where waiting costs more
+	 * than reading alone would.  0: none.  Measured by weir_plan_learn, else WEIR_PLAN_OVERLAP_TYPICAL. */
+	double overlap_share;
+	double dense_exposed_share; /* 0..1 of computing beside which no dense weights are read ahead; 0: none */
 	uint32_t batch_tokens; /* of the prompt that pass through the layers together; 0: 512 */
 } weir_plan_facts;
 
@@ -94,15 +111,32 @@ typedef struct weir_plan {
  * `rows_bytes`; memory_* sum to at most the budget.
  *
  * Forecast.  Hits are estimated from the share of the chunks that have a slot (see hits.c for the source; routing without any
- * favourites would hit no more often than that share).  A token's time is
- *   max(io, compute, compute_dense + max(compute_experts, io_experts × (1 - lookahead_share)))
- * where compute is split by bytes touched: dense weights are read ahead, in a known order, beside everything; a missing expert
- * is known only when its layer's router has spoken.  first_token_seconds counts from the start, with nothing in memory: the
+ * favourites would hit no more often than that share), bent through `points` where there are some.  A token's time is
+ *   max(io, compute + experts + dense)
+ *   experts = layers × mean over the number m of a layer's experts that are missing of
+ *                 max(0, latency + m × expert bytes ÷ rate - overlap_share × compute ÷ layers)
+ *   dense   = max(0, io_dense - (1 - dense_exposed_share) × compute)
+ * m being binomial: each of experts_per_layer is missing with the share of bytes that are read.  So a layer that lacks nothing
+ * saves nothing for one that lacks three.  Dense weights are read ahead, in a known order; a missing expert is known only when
+ * its layer's router has spoken.  first_token_seconds counts from the start, with nothing in memory: the
  * weights that stay are read, then what the prompt wants, batch by batch, beside its compute.
  *
  * Returns 0, WEIR_EINVAL (counts that wrap, more than WEIR_PLAN_CLASSES_MAX classes) or WEIR_EBUDGET
  * with plan->least_budget_bytes set. */
 int weir_plan_make(const weir_plan_facts *facts, weir_plan *plan, weir_error *error);
+
+/* What a run of the plan has shown, means over its tokens. */
+typedef struct weir_plan_seen {
+	double compute_seconds; /* a token's time without its stall */
+	double stall_seconds;
+	double bytes_per_token;
+} weir_plan_seen;
+
+/* The overlap_share, or for a model without experts that were read the dense_exposed_share, with which the forecast would have
+ * been what was seen, given the facts' own rate of the drive; the other one is left alone.  WEIR_ENOTFOUND when the run says
+ * nothing about it: nothing was read, or the rate is not known. */
+int weir_plan_learn(const weir_plan_facts *facts, const weir_plan *plan, const weir_plan_seen *seen, double *overlap_share,
+		    double *dense_exposed_share);
 
 const char *weir_plan_limit_name(weir_plan_limit limit); /* "disk", "compute", "memory" */
 

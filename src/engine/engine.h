@@ -88,6 +88,10 @@ void weir_engine_close(weir_engine *engine);
 int weir_engine_plan(weir_engine *engine, double device_bytes_per_second, double compute_tokens_per_second,
 		     uint64_t prompt_tokens, weir_plan *plan, weir_plan_facts *facts, weir_error *error);
 
+/* About how long computing one token will take with every weight in memory, from the speed of ggml's kernels here; takes some
+ * milliseconds and 4 MiB.  NAN when it cannot be told. */
+double weir_engine_estimate_token_seconds(const weir_engine *engine);
+
 /* Divides the budget and reads the weights that stay. */
 int weir_engine_start(weir_engine *engine, weir_error *error);
 

@@ -66,6 +66,35 @@ static int add_class(weir_plan_facts *facts, const weir_weight *weight)
 	return 0;
 }
 
+/* A layer's experts share a name up to its second dot, "blk.7.", and follow each other. */
+static bool is_of_layer(const weir_weight *weight, const weir_weight *other)
+{
+	const char *name = weight->tensor->name, *dot = strchr(name, '.');
+
+	dot = dot ? strchr(dot + 1, '.') : NULL;
+	return other && dot && strncmp(name, other->tensor->name, (size_t)(dot - name) + 1) == 0;
+}
+
+static void count_layers(const weir_session *session, weir_plan_facts *facts)
+{
+	const weir_weight *last = NULL;
+	uint64_t picks = 0;
+
+	for (uint32_t i = 0; i < session->weights_count; i++) {
+		const weir_weight *weight = &session->weights[i];
+
+		if (weight->order == UINT64_MAX || !weir_weights_is_expert(weight))
+			continue;
+		if (!is_of_layer(weight, last)) {
+			facts->expert_layers_count++;
+			picks += weight->used_experts;
+		}
+		last = weight;
+	}
+	if (facts->expert_layers_count)
+		facts->experts_per_layer = (uint32_t)(picks / facts->expert_layers_count);
+}
+
 static int add_weight(weir_plan_facts *facts, const weir_weight *weight)
 {
 	if (weight->order == UINT64_MAX)
@@ -141,6 +170,7 @@ int weir_session_facts(weir_session *session, weir_plan_facts *facts, weir_error
 		if (add_weight(facts, &session->weights[i]))
 			return weir_fail(error, WEIR_ELIMIT, session->files[session->weights[i].file].path,
 					 session->weights[i].offset, 0, "more than %d sizes of experts", WEIR_PLAN_CLASSES_MAX);
+	count_layers(session, facts);
 	weir_buffer_sizes(&facts->kv_bytes, &facts->compute_bytes, &touched);
 	facts->compute_bytes += session->work_bytes + weir_experts_scratch_bytes(&session->scratch);
 	facts->rows_least_bytes = weir_rows_bytes(session);

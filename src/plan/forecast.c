@@ -25,13 +25,18 @@ static double slots_share(const weir_plan_facts *facts, const weir_plan *plan, u
 	return chunks ? (double)plan->class_slots[class] / (double)chunks : 1;
 }
 
-static double class_hit_rate(const weir_plan_facts *facts, const weir_plan *plan, uint32_t class)
+static double class_hit_rate(const weir_plan_facts *facts, double share)
 {
-	double share = slots_share(facts, plan, class);
-
 	if (share >= 1)
 		return 1;
-	return facts->hit_rate_hint >= 0 ? facts->hit_rate_hint : weir_plan_hit_rate(share);
+	return facts->hit_rate_hint >= 0 ? facts->hit_rate_hint : weir_plan_own_hit_rate(facts, share);
+}
+
+static double class_read_share(const weir_plan_facts *facts, double share)
+{
+	if (share >= 1)
+		return 0;
+	return facts->hit_rate_hint >= 0 ? 1 - facts->hit_rate_hint : weir_plan_own_read_share(facts, share);
 }
 
 static uint64_t dense_streamed(const weir_plan_facts *facts, const weir_plan *plan)
@@ -52,35 +57,15 @@ static struct reading expect_hits(const weir_plan_facts *facts, weir_plan *plan)
 
 	for (uint32_t i = 0; i < facts->classes_count; i++) {
 		const weir_plan_class *class = &facts->classes[i];
-		double demand = (double)class->chunks_per_token, rate = class_hit_rate(facts, plan, i);
+		double demand = (double)class->chunks_per_token, share = slots_share(facts, plan, i);
 
 		demands += demand;
-		hits += demand * rate;
-		reading.experts += demand * (1 - rate) * (double)class->chunk_bytes;
+		hits += demand * class_hit_rate(facts, share);
+		reading.experts += demand * class_read_share(facts, share) * (double)class->chunk_bytes;
 	}
 	plan->expected_hit_rate = demands > 0 ? hits / demands : 1;
 	plan->bytes_per_token = reading.dense + reading.experts;
 	return reading;
-}
-
-static double dense_touched(const weir_plan_facts *facts)
-{
-	return (double)facts->dense_fixed_bytes + (double)facts->dense_stream_bytes + (double)facts->rows_per_token_bytes;
-}
-
-/* Seconds per token; see weir/plan.h. */
-static double token_seconds(const weir_plan_facts *facts, const weir_plan *plan, const struct reading *reading)
-{
-	double touched = dense_touched(facts) + (double)plan->token_cycle_bytes;
-	double compute = facts->compute_tokens_per_second > 0 ? 1 / facts->compute_tokens_per_second : 0;
-	double experts = touched > 0 ? compute * (double)plan->token_cycle_bytes / touched : 0;
-	double rate = facts->device_bytes_per_second, io = 0, late = 0;
-
-	if (rate > 0) {
-		io = plan->bytes_per_token / rate;
-		late = reading->experts * (1 - facts->lookahead_share) / rate;
-	}
-	return larger(larger(io, compute), compute - experts + larger(experts, late));
 }
 
 /* base^exponent for 0 <= base <= 1. */
@@ -94,6 +79,53 @@ static double power(double base, uint64_t exponent)
 		base *= base;
 	}
 	return result;
+}
+
+static double compute_seconds(const weir_plan_facts *facts)
+{
+	return facts->compute_tokens_per_second > 0 ? 1 / facts->compute_tokens_per_second : 0;
+}
+
+/* Mean over the number of experts that a layer lacks of the time it waits for them. */
+static double layer_wait(const weir_plan_facts *facts, double missing_share, double expert_seconds, double hidden)
+{
+	uint32_t experts = facts->experts_per_layer;
+	double odds = missing_share / (1 - missing_share), chance, wait = 0;
+
+	if (missing_share >= 1)
+		return larger(facts->device_latency_seconds + missing_share * experts * expert_seconds - hidden, 0);
+	chance = power(1 - missing_share, experts);
+	for (uint32_t missing = 1; missing <= experts; missing++) {
+		chance *= odds * (double)(experts - missing + 1) / missing;
+		wait += chance * larger(facts->device_latency_seconds + missing * expert_seconds - hidden, 0);
+	}
+	return wait;
+}
+
+/* Seconds of a token that wait for missing experts. */
+static double experts_wait(const weir_plan_facts *facts, const weir_plan *plan, double bytes)
+{
+	double hidden = facts->overlap_share * compute_seconds(facts), layers = facts->expert_layers_count;
+	double cycle = (double)plan->token_cycle_bytes;
+
+	if (bytes <= 0 || cycle <= 0)
+		return 0;
+	if (!facts->expert_layers_count || !facts->experts_per_layer)
+		return larger(bytes / facts->device_bytes_per_second - hidden, 0);
+	return layers * layer_wait(facts, bytes / cycle,
+				   cycle / layers / facts->experts_per_layer / facts->device_bytes_per_second, hidden / layers);
+}
+
+/* Seconds per token; see weir/plan.h. */
+static double token_seconds(const weir_plan_facts *facts, const weir_plan *plan, const struct reading *reading)
+{
+	double compute = compute_seconds(facts), rate = facts->device_bytes_per_second, experts, dense;
+
+	if (rate <= 0)
+		return compute;
+	experts = experts_wait(facts, plan, reading->experts);
+	dense = larger(reading->dense / rate - (1 - facts->dense_exposed_share) * compute, 0);
+	return larger((reading->dense + reading->experts) / rate, compute + experts + dense);
 }
 
 /* Bytes of chunks that `tokens` tokens together want, if they route independently. */
@@ -163,7 +195,7 @@ static bool token_stays(const weir_plan_facts *facts, const weir_plan *plan)
 
 static weir_plan_limit find_limit(const weir_plan_facts *facts, const weir_plan *plan)
 {
-	double compute = facts->compute_tokens_per_second > 0 ? 1 / facts->compute_tokens_per_second : 0;
+	double compute = compute_seconds(facts);
 
 	if (plan->bytes_per_token <= 0)
 		return WEIR_LIMIT_COMPUTE;
@@ -183,6 +215,52 @@ void weir_plan_forecast(const weir_plan_facts *facts, weir_plan *plan)
 		plan->tokens_per_second = 1 / seconds;
 		plan->first_token_seconds = first_token_seconds(facts, plan);
 	}
+}
+
+/* ---- learning ---- */
+
+#define LEARNING_STEPS 40
+
+static double fitted_seconds(weir_plan_facts *fitted, const weir_plan *plan, const struct reading *reading, double *value,
+			     double try)
+{
+	*value = try;
+	return token_seconds(fitted, plan, reading);
+}
+
+/* The value between the two at which a token takes `seconds`; whichever end comes nearer where none does.  A token takes
+ * longest at `slow`. */
+static double fit(weir_plan_facts *fitted, const weir_plan *plan, const struct reading *reading, double *value, double slow,
+		  double fast, double seconds)
+{
+	for (int i = 0; i < LEARNING_STEPS; i++) {
+		double middle = (slow + fast) / 2;
+
+		if (fitted_seconds(fitted, plan, reading, value, middle) > seconds)
+			slow = middle;
+		else
+			fast = middle;
+	}
+	return (slow + fast) / 2;
+}
+
+int weir_plan_learn(const weir_plan_facts *facts, const weir_plan *plan, const weir_plan_seen *seen, double *overlap_share,
+		    double *dense_exposed_share)
+{
+	struct reading reading = {(double)dense_streamed(facts, plan) + rows_read(facts, plan), 0};
+	double seconds = seen->compute_seconds + seen->stall_seconds;
+	weir_plan_facts fitted = *facts;
+
+	if (!(seen->bytes_per_token > 0) || !(facts->device_bytes_per_second > 0) || !(seen->compute_seconds > 0) ||
+	    !(seen->stall_seconds >= 0))
+		return WEIR_ENOTFOUND;
+	reading.experts = plan->token_cycle_bytes ? larger(seen->bytes_per_token - reading.dense, 0) : 0;
+	fitted.compute_tokens_per_second = 1 / seen->compute_seconds;
+	if (reading.experts > 0)
+		*overlap_share = fit(&fitted, plan, &reading, &fitted.overlap_share, WEIR_PLAN_OVERLAP_LEAST, 1, seconds);
+	else
+		*dense_exposed_share = fit(&fitted, plan, &reading, &fitted.dense_exposed_share, 1, 0, seconds);
+	return 0;
 }
 
 const char *weir_plan_limit_name(weir_plan_limit limit)

@@ -46,8 +46,13 @@ static const char *broken_rule(const weir_plan_facts *facts)
 	if (!is_rate(facts->device_bytes_per_second) || !is_rate(facts->compute_tokens_per_second) ||
 	    !is_rate(facts->prompt_tokens_per_second))
 		return "a rate is no positive number";
-	if (!(facts->hit_rate_hint <= 1) || !(facts->lookahead_share >= 0 && facts->lookahead_share <= 1))
+	if (!(facts->hit_rate_hint <= 1) || !(facts->dense_exposed_share >= 0 && facts->dense_exposed_share <= 1))
 		return "a share is not from 0 to 1";
+	if (!(facts->overlap_share >= WEIR_PLAN_OVERLAP_LEAST && facts->overlap_share <= 1) ||
+	    !is_rate(facts->device_latency_seconds))
+		return "an overlap or a latency makes no sense";
+	if (!weir_plan_points_are_sound(facts))
+		return "what runs have shown makes no sense";
 	if (facts->dense_largest_bytes > facts->dense_stream_bytes)
 		return "a dense weight is larger than all of them";
 	for (uint32_t i = 0; i < facts->classes_count; i++) {

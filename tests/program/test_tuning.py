@@ -73,6 +73,46 @@ class Tuning(unittest.TestCase):
             self.assertEqual(self.report(cache)["io"]["queue_depth"], 32)
 
 
+class Forecast(unittest.TestCase):
+    """A model's own runs inform the next forecast."""
+
+    def test_runs_inform_the_next_plan(self):
+        model = harness.generated_models()["moe-wide"]
+        budget = harness.least_budget(model, 128) + 5 * harness.MIB
+        # A plan keeps 2 MiB for starts that need more: with as much more budget it has about the slots of the run.
+        planned = harness.size(budget + 2 * harness.MIB)
+        with tempfile.TemporaryDirectory() as cache:
+            env = {"XDG_CACHE_HOME": cache}
+            plan = [harness.WEIR, "plan", model, "-M", planned, "-c", "128", "-t", "2"]
+            self.assertNotIn("earlier runs", run(plan, env=env).out)
+            command = weir_command(model, budget, harness.prompt_of(model, 8), 40, 128, 2)
+            first = run_json(command, env=env)
+            self.assertGreater(first["misses"], 0)
+            told = run_json([*plan, "--json"], env=env)
+            self.assertAlmostEqual(told["expected_hit_rate"], first["hit_rate"], delta=0.1)
+            self.assertAlmostEqual(told["bytes_per_token"] / first["bytes_per_token"], 1, delta=0.4)
+            self.assertAlmostEqual(told["compute_tokens_per_second"] * first["bound"]["compute_seconds"], 1, delta=0.01)
+            self.assertRegex(run(plan, env=env).out, "from earlier runs +1")
+            second = run_json(command, env=env)
+            self.assertEqual(second["logits_hash"], first["logits_hash"])
+            forecast = second["forecast"]
+            self.assertAlmostEqual(forecast["error"], forecast["tokens_per_second"] / second["tokens_per_second"] - 1, delta=1e-6)
+
+    def test_what_was_remembered_may_be_anything(self):
+        model = harness.generated_models()["moe"]
+        with tempfile.TemporaryDirectory() as cache:
+            env = {"XDG_CACHE_HOME": cache}
+            command = weir_command(model, 256 * harness.MIB, harness.prompt_of(model, 4), 12, 64, 2)
+            expected = run_json(command, env=env)["logits_hash"]
+            folder = os.path.join(cache, "weir", "models")
+            (name,) = os.listdir(folder)
+            for text in ("", '{"version": 1, "runs": [3, null, {}]}', '{"version": 1, "runs": [{"overlap_share": 1e999}]}',
+                         '{"version": 1, "runs": [{"slots_share": -1, "hit_rate": "x", "at_s": {}}]}'):
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write(text)
+                self.assertEqual(run_json(command, env=env)["logits_hash"], expected, text)
+
+
 class Progress(unittest.TestCase):
     def test_loading_is_shown_on_a_terminal(self):
         """On a terminal there is a bar; elsewhere there is none."""

@@ -29,6 +29,8 @@ static weir_plan_facts moe_facts(void)
 		.rows_per_token_bytes = 1152,
 		.rows_least_bytes = MIB,
 		.classes_count = 2,
+		.expert_layers_count = 48,
+		.experts_per_layer = 8,
 		.hit_rate_hint = -1,
 		.device_bytes_per_second = 2e9,
 		.compute_tokens_per_second = 12,
@@ -152,7 +154,8 @@ static void every_budget_is_kept_and_more_is_never_worse(void **state)
 	odd.classes_count = 3;
 	odd.classes[2] = (weir_plan_class){1000, 1536, 17, 3, 3};
 	odd.prompt_tokens = 1300;
-	odd.lookahead_share = 0.6;
+	odd.overlap_share = 0.6;
+	odd.device_latency_seconds = 1e-4;
 	sweep(odd, 11 * MIB + 7, 20 * GIB);
 }
 
@@ -336,24 +339,113 @@ static void a_token_takes_the_slower_of_drive_and_processor(void **state)
 	assert_int_equal(plan.limits, WEIR_LIMIT_COMPUTE);
 }
 
-/* Without look-ahead, what is missing waits for its router: dense compute is not hidden behind it. */
-static void late_chunks_add_to_dense_compute(void **state)
+/* With one expert for each layer: half of the layers lack it, and each of those waits for what its own computing leaves open.
+ */
+static void missing_experts_wait_layer_by_layer(void **state)
 {
 	weir_plan_facts facts = moe_facts();
 	weir_plan plan;
-	double touched, compute = 1 / 12.0, dense, io;
+	double compute = 1 / 12.0, cycle, wait;
 
 	(void)state;
+	facts.experts_per_layer = 1;
 	facts.hit_rate_hint = 0.5;
+	facts.device_latency_seconds = 1e-3;
 	assert_int_equal(weir_plan_make(&facts, &plan, NULL), 0);
-	touched = (double)(701 * MIB) + 1152 + (double)plan.token_cycle_bytes;
-	dense = compute * (1 - (double)plan.token_cycle_bytes / touched);
-	io = (double)plan.token_cycle_bytes * 0.5 / 2e9;
-	assert_true(io > compute - dense);
-	near(plan.tokens_per_second, 1 / (dense + io));
-	facts.lookahead_share = 1;
+	cycle = (double)plan.token_cycle_bytes;
+	near(plan.tokens_per_second, 1 / (compute + 48 * 0.5 * (1e-3 + cycle / 48 / 2e9)));
+	facts.overlap_share = 0.5;
 	assert_int_equal(weir_plan_make(&facts, &plan, NULL), 0);
-	near(plan.tokens_per_second, 1 / (io + 1152 / 2e9));
+	wait = 1e-3 + cycle / 48 / 2e9 - 0.5 * compute / 48;
+	assert_true(wait > 0);
+	near(plan.tokens_per_second, 1 / (compute + 48 * 0.5 * wait));
+	facts.hit_rate_hint = 0; /* every layer waits */
+	assert_int_equal(weir_plan_make(&facts, &plan, NULL), 0);
+	near(plan.tokens_per_second, 1 / (compute + 48 * wait));
+	facts.overlap_share = 1;
+	facts.device_bytes_per_second = 2e11;
+	facts.device_latency_seconds = 0;
+	assert_int_equal(weir_plan_make(&facts, &plan, NULL), 0);
+	near(plan.tokens_per_second, 12); /* all is hidden */
+}
+
+/* Layers lack different numbers of experts: the mean of what they wait is more than the wait of the mean. */
+static void uneven_layers_wait_longer(void **state)
+{
+	weir_plan_facts facts = moe_facts();
+	double together, apart;
+	weir_plan plan;
+
+	(void)state;
+	facts.hit_rate_hint = 0.9;
+	facts.overlap_share = 0.8;
+	assert_int_equal(weir_plan_make(&facts, &plan, NULL), 0);
+	apart = 1 / plan.tokens_per_second;
+	facts.expert_layers_count = 0;
+	assert_int_equal(weir_plan_make(&facts, &plan, NULL), 0);
+	together = 1 / plan.tokens_per_second;
+	assert_true(apart > together * 1.05);
+	near(together, 1 / 12.0);
+}
+
+static void what_runs_have_shown_is_expected_again(void **state)
+{
+	weir_plan_facts facts = moe_facts();
+	double share;
+	weir_plan plan;
+
+	(void)state;
+	assert_int_equal(weir_plan_make(&facts, &plan, NULL), 0);
+	share = (double)plan.class_slots[0] / (double)facts.classes[0].chunks_count;
+	facts.points_count = 2;
+	facts.points[0] = (weir_plan_point){share, 0.9, 0.12};
+	facts.points[1] = (weir_plan_point){0.5, 0.95, 0.05};
+	assert_true(weir_plan_own_hit_rate(&facts, share) > 0.8999 && weir_plan_own_hit_rate(&facts, share) < 0.9001);
+	assert_true(weir_plan_own_read_share(&facts, share) > 0.1199 && weir_plan_own_read_share(&facts, share) < 0.1201);
+	near(weir_plan_own_hit_rate(&facts, 0.5), 0.95);
+	assert_int_equal(weir_plan_make(&facts, &plan, NULL), 0);
+	assert_true(plan.expected_hit_rate > 0.899 && plan.expected_hit_rate < 0.901);
+	assert_true(plan.bytes_per_token > 0.119 * (double)plan.token_cycle_bytes);
+	/* In between it lies between; outside the nearest point's factor holds. */
+	assert_true(weir_plan_own_hit_rate(&facts, 0.3) > 0.9 && weir_plan_own_hit_rate(&facts, 0.3) < 0.95);
+	assert_true(weir_plan_own_hit_rate(&facts, 0.05) < 0.9 && weir_plan_own_hit_rate(&facts, 0.05) > 0.35);
+	assert_true(weir_plan_own_hit_rate(&facts, 0.9) > 0.95 && weir_plan_own_hit_rate(&facts, 0.9) <= 1);
+	assert_true(weir_plan_own_hit_rate(&facts, 1) >= 1 && weir_plan_own_read_share(&facts, 1) <= 0);
+	facts.points[0].hit_rate = 0;
+	facts.points[0].read_share = 3;
+	assert_true(weir_plan_own_hit_rate(&facts, 0.01) >= 0);
+	assert_true(weir_plan_own_hit_rate(&facts, 0) >= 0);
+}
+
+/* A forecast that is told what a run has shown gives that run's speed. */
+static void learning_finds_what_was_seen(void **state)
+{
+	weir_plan_facts facts = moe_facts();
+	weir_plan_seen seen = {.compute_seconds = 0.09, .stall_seconds = 0.06, .bytes_per_token = 1.5e8};
+	double overlap = -9, exposed = -9;
+	weir_plan plan;
+
+	(void)state;
+	assert_int_equal(weir_plan_make(&facts, &plan, NULL), 0);
+	assert_int_equal(weir_plan_learn(&facts, &plan, &seen, &overlap, &exposed), 0);
+	assert_true(overlap > -4 && overlap < 1 && exposed < -8);
+	facts.overlap_share = overlap;
+	facts.compute_tokens_per_second = 1 / 0.09;
+	facts.hit_rate_hint = 1 - (1.5e8 - 1152) / (double)plan.token_cycle_bytes;
+	assert_int_equal(weir_plan_make(&facts, &plan, NULL), 0);
+	assert_true(plan.tokens_per_second > 0.999 / 0.15 && plan.tokens_per_second < 1.001 / 0.15);
+	seen.stall_seconds = 0; /* faster than the drive was: as much overlap as there can be */
+	assert_int_equal(weir_plan_learn(&facts, &plan, &seen, &overlap, &exposed), 0);
+	assert_true(overlap > 0.99);
+	seen.bytes_per_token = 0;
+	assert_int_equal(weir_plan_learn(&facts, &plan, &seen, &overlap, &exposed), WEIR_ENOTFOUND);
+	facts = dense_facts();
+	facts.budget_bytes = 2 * GIB;
+	assert_int_equal(weir_plan_make(&facts, &plan, NULL), 0);
+	seen = (weir_plan_seen){.compute_seconds = 0.5, .bytes_per_token = plan.bytes_per_token};
+	seen.stall_seconds = plan.bytes_per_token / 2e9 - 0.5 + 0.1;
+	assert_int_equal(weir_plan_learn(&facts, &plan, &seen, &overlap, &exposed), 0);
+	assert_true(exposed > 0.199 && exposed < 0.201);
 }
 
 static void the_limit_is_named(void **state)
@@ -504,7 +596,21 @@ static void facts_that_contradict_are_refused(void **state)
 	facts.compute_tokens_per_second = -1;
 	refused(&facts);
 	facts = moe_facts();
-	facts.lookahead_share = 1.1;
+	facts.overlap_share = 1.1;
+	refused(&facts);
+	facts.overlap_share = not_a_number;
+	refused(&facts);
+	facts = moe_facts();
+	facts.dense_exposed_share = -0.1;
+	refused(&facts);
+	facts = moe_facts();
+	facts.points_count = WEIR_PLAN_POINTS_MAX + 1;
+	refused(&facts);
+	facts.points_count = 2;
+	facts.points[0] = (weir_plan_point){0.5, 0.8, 0.2};
+	facts.points[1] = (weir_plan_point){0.4, 0.8, 0.2};
+	refused(&facts);
+	facts.points[1] = (weir_plan_point){0.6, not_a_number, 0.2};
 	refused(&facts);
 	assert_int_equal(weir_plan_make(NULL, NULL, NULL), WEIR_EINVAL);
 }
@@ -533,7 +639,10 @@ int main(void)
 		cmocka_unit_test(hits_rise_and_never_fall_below_the_share),
 		cmocka_unit_test(a_hint_replaces_the_estimate),
 		cmocka_unit_test(a_token_takes_the_slower_of_drive_and_processor),
-		cmocka_unit_test(late_chunks_add_to_dense_compute),
+		cmocka_unit_test(missing_experts_wait_layer_by_layer),
+		cmocka_unit_test(uneven_layers_wait_longer),
+		cmocka_unit_test(what_runs_have_shown_is_expected_again),
+		cmocka_unit_test(learning_finds_what_was_seen),
 		cmocka_unit_test(the_limit_is_named),
 		cmocka_unit_test(unknown_rates_give_no_speed),
 		cmocka_unit_test(a_longer_prompt_takes_longer),
