@@ -3,6 +3,7 @@
 #define WEIR_H
 
 #include "weir/array.h"
+#include "weir/budget.h"
 #include "weir/checkpoint.h"
 #include "weir/disk.h"
 #include "weir/error.h"

@@ -132,6 +132,11 @@ class Checkpoint(MappingType[str, TensorInfo]):
         array = describe(dtype, info.shape, file=info.file)
         return View(self._open("weir_mapping_read" if why else "weir_mapping_open", self._indexes[name]), array, why_copied=why)
 
+    def view_unaligned(self, name: str) -> View:
+        """The tensor as a view of the file wherever it lies: for code that wants its place, not its values."""
+        info = self._infos[name]
+        return View(self._open("weir_mapping_open", self._indexes[name]), describe(DTYPES[info.dtype], info.shape, file=info.file))
+
     def _open(self, function: str, index: int) -> Mapping:
         with self._lock:
             if self._handle is None:

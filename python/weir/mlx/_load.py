@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from .._errors import InvalidArgumentError, NotFoundError
+from .._errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from ._shim import shim
 from ._weights import Source, Weights
 
@@ -35,6 +35,9 @@ class Stats:
         copied: each of them.
         mapped_count: how many parameters are views.
         released: True after :func:`release`.
+        streaming: of a streamed model: ``slots`` and ``slots_bytes``; chunks ``demanded``, ``hits``, ``joined``, ``misses``,
+            ``prefetched``, ``prefetch_used``, ``evictions``; ``bytes_read``, ``stall_ns``; ``policy``, ``io``; ``outside_ns``,
+            spent in weir's own code between MLX's operations.
     """
 
     mapped_bytes: int
@@ -43,6 +46,7 @@ class Stats:
     mapped_count: int
     copied: List[Copied] = field(default_factory=list)
     released: bool = False
+    streaming: Optional[Dict[str, Any]] = None
 
 
 class Loaded:
@@ -53,6 +57,8 @@ class Loaded:
         self.sources = sources
         self.reasons = reasons
         self.released = False
+        self.engine: Any = None  # of a streamed model
+        self.budget: Any = None
 
 
 def _parameters(model: Any) -> List[Tuple[str, Any]]:
@@ -228,11 +234,14 @@ def stats(model: Any) -> Stats:
             count += 1
             mapped += source.nbytes
             resident += resident_bytes(view.data, source.nbytes) if view.data else 0
-    return Stats(mapped, resident, sum(entry.bytes for entry in copied), count, copied, known.released)
+    return Stats(mapped, resident, sum(entry.bytes for entry in copied), count, copied, known.released,
+                 None if known.engine is None or known.released else known.engine.describe())
 
 
 def release(model: Any) -> None:
     """Unmaps a model's files.  Until :func:`restore` the model has no weights, and using it is an error of MLX about shapes.
+
+    A streamed model also gives up its slots, for good: load it again.
 
     Raises:
         InvalidArgumentError: the model was not loaded by :func:`load`.
@@ -241,6 +250,8 @@ def release(model: Any) -> None:
     from mlx.utils import tree_unflatten
 
     known = loaded(model)
+    if known.engine is not None:
+        known.engine.close()
     model.update(tree_unflatten([(name, mx.zeros((0,))) for name in known.sources]), strict=False)
     known.released = True
 
@@ -250,10 +261,13 @@ def restore(model: Any) -> None:
 
     Raises:
         ChangedError: a file is not the one that the model was loaded from.
+        UnsupportedError: the model was streamed.
     """
     from mlx.utils import tree_unflatten
 
     known = loaded(model)
+    if known.engine is not None and known.released:
+        raise UnsupportedError("a streamed model that was released cannot be restored: load it again")
     if known.released:
         model.update(tree_unflatten([(name, known.weights.map(source)) for name, source in known.sources.items()]), strict=False)
         known.released = False

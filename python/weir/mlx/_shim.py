@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_uint64, c_void_p
 from typing import Any, List, Optional, Sequence, Tuple
 
 from .._errors import AccessError, Error, UnsupportedError
@@ -36,8 +36,9 @@ class ShimError(UnsupportedError):
 class CView(ctypes.Structure):
     """``weir_mlx_view``."""
 
-    _fields_ = [("data", c_void_p), ("primitive", c_char_p), ("strides", c_int64 * _RANK_MAX), ("shape", c_int32 * _RANK_MAX),
-                ("rank", c_int32), ("item_bytes", c_int32), ("inputs_count", c_int32), ("tracer", c_int32)]
+    _fields_ = [("data", c_void_p), ("primitive", c_char_p), ("id", c_uint64), ("references", c_int64),
+                ("strides", c_int64 * _RANK_MAX), ("shape", c_int32 * _RANK_MAX), ("rank", c_int32), ("item_bytes", c_int32),
+                ("inputs_count", c_int32), ("tracer", c_int32)]
 
 
 def check_version(version: str) -> None:

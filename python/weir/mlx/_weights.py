@@ -9,7 +9,7 @@ import bisect
 import glob
 import os
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from .._arrays import View
 from .._checkpoint import Checkpoint
@@ -65,19 +65,25 @@ class Weights:
     Views made by :meth:`substitute` are kept until :meth:`settle`, so that no address among them is used twice meanwhile.
     """
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Any, forced: Iterable[str] = (), only_forced: bool = False) -> None:
+        self._only_forced = only_forced
+        self.forced = frozenset(forced)  # mapped even if misaligned: only where they lie is wanted, nobody reads them
+        self.ids: Dict[int, str] = {}  # of the arrays that were left to MLX
         self.folder = os.fspath(folder)
         self.paths = glob.glob(glob.escape(self.folder) + "/model*.safetensors")  # in the order in which mlx_lm reads them
         self.checkpoints = [Checkpoint(path) for path in self.paths]
         self.where: Dict[str, int] = {name: index for index, found in enumerate(self.checkpoints) for name in found}
         self.left: Dict[str, str] = {}  # tensors that were not mapped, and why
         self._views: List[View] = []
+        self._kept: List[Any] = []
         self._placed: List[Placed] = []
         self._starts: List[int] = []
 
     def substitute(self, weights: Dict[str, Any]) -> Dict[str, Any]:
         """The same weights, each as a view of its file where that can be."""
         made = {name: self._mapped(name, array) for name, array in weights.items()}
+        self._kept = list(made.values())  # so that their ids stay theirs
+        self.ids = {shim().inspect(array).id: name for name, array in made.items() if name in self.left}
         self._placed.sort(key=lambda placed: placed.start)
         self._starts = [placed.start for placed in self._placed]
         return made
@@ -88,7 +94,11 @@ class Weights:
         index = self.where[name]
         info = self.checkpoints[index][name]
         dtype = DTYPES[info.dtype]
-        if not info.aligned or info.offset % array.itemsize:
+        if name in self.forced:
+            return self._view(index, name)
+        if self._only_forced:
+            self.left[name] = "asked for"
+        elif not info.aligned or info.offset % array.itemsize:
             self.left[name] = "misaligned in its file"
         elif MLX_NAMES.get(dtype.name) != str(array.dtype).split(".")[-1] and array.itemsize != dtype.block_bytes:
             self.left[name] = f"{dtype.name} is converted by MLX"
@@ -99,7 +109,8 @@ class Weights:
         return array
 
     def _view(self, index: int, name: str) -> Any:
-        view = self.checkpoints[index].view(name, copy=False)
+        checkpoint = self.checkpoints[index]
+        view = checkpoint.view_unaligned(name) if name in self.forced else checkpoint.view(name, copy=False)
         self._views.append(view)
         self._placed.append(Placed(view.address, view.address + view.nbytes, index, name))
         return from_view(view)
@@ -142,7 +153,7 @@ class Weights:
 
     def settle(self) -> None:
         """The model is made: views that it does not use are unmapped."""
-        self._views, self._placed, self._starts = [], [], []
+        self._views, self._placed, self._starts, self._kept = [], [], [], []
 
 
 __all__ = ["Source", "Weights"]

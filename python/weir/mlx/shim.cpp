@@ -71,6 +71,13 @@ void released_by_nobody(void *)
 {
 }
 
+/* MLX tells who holds a buffer, not who holds an array: an array is a shared pointer, and nothing else. */
+int64_t references_of(const mx::array &array)
+{
+	static_assert(sizeof(mx::array) == sizeof(std::shared_ptr<void>), "an array is one shared pointer");
+	return reinterpret_cast<const std::shared_ptr<void> *>(&array)->use_count();
+}
+
 struct Armed { /* so that a failure half-way does not release what the caller still owns */
 	void (*release)(void *) = released_by_nobody;
 	void *owner = nullptr;
@@ -91,6 +98,8 @@ extern "C" {
 struct weir_mlx_view {
 	const void *data; /* of the first element; NULL while it is not computed */
 	const char *primitive; /* what will compute it ("Slice"); "" when it is computed */
+	uint64_t id; /* of what the array is: the same for all that share it */
+	int64_t references; /* arrays, of Python and of MLX's own, that are the same one as this */
 	int64_t strides[RANK_MAX]; /* elements */
 	int32_t shape[RANK_MAX];
 	int32_t rank, item_bytes, inputs_count;
@@ -121,6 +130,8 @@ int weir_mlx_inspect(void *object, weir_mlx_view *view, char *message)
 		view->rank = static_cast<int32_t>(array.ndim());
 		view->item_bytes = static_cast<int32_t>(array.itemsize());
 		view->tracer = array.is_tracer();
+		view->id = array.id();
+		view->references = references_of(array);
 		view->primitive = array.has_primitive() ? array.primitive().name() : "";
 		view->inputs_count = static_cast<int32_t>(array.inputs().size());
 		if (array.is_available() && array.data_shared_ptr())
