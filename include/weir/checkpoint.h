@@ -219,7 +219,7 @@ int weir_checkpoint_check_unchanged(const weir_checkpoint *checkpoint, weir_erro
 /*
  * Maps one tensor read-only, by whole pages, without reading it.  The first byte's address has the alignment of the tensor's
  * offset within a page: compare with weir_dtype_info.alignment_bytes before reading it as C values.  A tensor without bytes
- * gives a valid pointer and 0 bytes.
+ * gives a valid pointer and 0 bytes.  WEIR_EUNSUPPORTED when it lies in a hole of its file: moved to a pack, or never written.
  */
 int weir_mapping_open(const weir_checkpoint *checkpoint, uint32_t tensor, weir_mapping **mapping, weir_error *error);
 

@@ -11,6 +11,7 @@
 #include "format/gguf.h"
 #include "format/locate.h"
 #include "format/safetensors.h"
+#include "os/holes.h"
 #include "os/mapping.h"
 
 enum { ARRAY_NUMBERS_KEPT = 1024, ARRAY_STRINGS_KEPT = 8 };
@@ -207,6 +208,19 @@ static int reopen(const weir_shard *shard, weir_file *file, weir_error *error)
 			 "the file was changed or replaced since the checkpoint was opened: open it again");
 }
 
+/* A tensor that was moved to a pack would be mapped as zeros. */
+static int check_written(const weir_file *file, const weir_tensor *tensor, weir_error *error)
+{
+	uint64_t at;
+
+	if (!weir_holes_spoil(file->descriptor, tensor->offset, tensor->offset + tensor->bytes, &at))
+		return WEIR_OK;
+	return weir_fail(error, WEIR_EUNSUPPORTED, file->path, at, 0,
+			 "tensor '%.100s' is not there: the file has a hole (its weights were moved to a pack by 'weir pack "
+			 "--replace', or never written)",
+			 tensor->name);
+}
+
 static int open_tensor(const weir_checkpoint *checkpoint, uint32_t tensor, bool copy, weir_mapping **mapping, weir_error *error)
 {
 	const weir_tensor *wanted = weir_checkpoint_tensor(checkpoint, tensor);
@@ -219,6 +233,8 @@ static int open_tensor(const weir_checkpoint *checkpoint, uint32_t tensor, bool 
 				 WEIR_ERROR_NO_OFFSET, 0, "there is no tensor %u: the checkpoint has %u", tensor,
 				 checkpoint->tensors_count);
 	code = reopen(&checkpoint->shards[wanted->shard], &file, error);
+	if (!code)
+		code = check_written(&file, wanted, error);
 	if (!code)
 		code = weir_mapping_of_file(&file, wanted->bytes ? wanted->offset : 0, wanted->bytes, copy, mapping, error);
 	weir_file_close(&file);

@@ -283,6 +283,14 @@ static void replace_frees_experts_only_and_is_gone_on_with(void **state)
 	checkpoint = open_valid("m.gguf");
 	assert_int_equal(weir_checkpoint_check_holes(checkpoint, &error), WEIR_EUNSUPPORTED);
 	assert_non_null(strstr(error.message, "exps"));
+	for (uint32_t i = 0; i < weir_checkpoint_tensors_count(checkpoint); i++) {
+		weir_mapping *mapping;
+		bool expert = weir_checkpoint_tensor(checkpoint, i)->rank == 3;
+
+		assert_int_equal(weir_mapping_open(checkpoint, i, &mapping, NULL), expert ? WEIR_EUNSUPPORTED : 0);
+		if (!expert)
+			weir_mapping_close(mapping);
+	}
 	weir_checkpoint_close(checkpoint);
 	assert_int_equal(weir_pack_write("m.gguf", &options, &result, &error), 0);
 	assert_true(result.up_to_date);
