@@ -9,7 +9,7 @@ SOURCES = $(wildcard include/weir/*.h src/*/*.[ch] src/*/*/*.[ch] src/*/*.cpp pr
 
 export JOBS
 
-.PHONY: all run check check-long setup setup-check bench fuzz install format lint clean help
+.PHONY: all run check check-long check-torch setup setup-check bench fuzz install format lint clean help
 
 all: ## build, with the engine if it is there
 	cmake -S . -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS)
@@ -34,6 +34,9 @@ check: setup-check ## set up, build, run every test; the last line counts them
 
 check-long: setup-check ## the same and the long tests, with a second compiler and the sanitizers over everything
 	@sh tools/check/check.sh $(BUILD) long
+
+check-torch: setup all ## the tests of the Python package with PyTorch, which takes 7 GB
+	@sh tools/check/torch.sh $(BUILD)
 
 bench: setup-check all ## measure; results go to build/bench
 	@sh tools/check/bench.sh $(BUILD)

@@ -5,6 +5,7 @@
 #   tests/program/test_X.py   whole-program tests, run by Python with the build folder in WEIR_BUILD_DIR
 #   tests/python/test_X.py    the Python package over libweir.so, run by the engine's Python, which has NumPy
 #   tests/mlx/test_X.py       weir.mlx, run by the Python that tools/setup/mlx.sh set up
+#   tests/torch/test_X.py     the Python package with PyTorch, run by WEIR_TORCH_PYTHON
 #   fuzz/fuzz_X.c             run over fuzz/corpus/X by fuzz/replay.c
 #   tests/install             a program built against the installed tree
 #   tools/check/*.py          rules about the sources
@@ -123,6 +124,19 @@ if(WEIR_MLX_PYTHON AND NOT WEIR_SANITIZE)
     string(REPLACE test_ mlx_ name ${name})
     add_test(NAME ${name} COMMAND ${WEIR_MLX_PYTHON} ${source} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
     set_tests_properties(${name} PROPERTIES TIMEOUT 900 LABELS mlx SKIP_RETURN_CODE 77
+      ENVIRONMENT "${WEIR_TEST_ENVIRONMENT};PYTHONPATH=${PROJECT_SOURCE_DIR}/python;WEIR_LIBRARY=$<TARGET_FILE:weir_shared>")
+  endforeach()
+endif()
+
+# With PyTorch, which is large: only when its Python is named (make check-torch).
+set(WEIR_TORCH_PYTHON "" CACHE FILEPATH "a Python with PyTorch, for the tests in tests/torch; empty for none")
+file(GLOB WEIR_TORCH_TESTS CONFIGURE_DEPENDS tests/torch/test_*.py)
+if(NOT WEIR_SANITIZE AND WEIR_TORCH_PYTHON)
+  foreach(source ${WEIR_TORCH_TESTS})
+    get_filename_component(name ${source} NAME_WE)
+    string(REPLACE test_ torch_ name ${name})
+    add_test(NAME ${name} COMMAND ${WEIR_TORCH_PYTHON} ${source} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS torch
       ENVIRONMENT "${WEIR_TEST_ENVIRONMENT};PYTHONPATH=${PROJECT_SOURCE_DIR}/python;WEIR_LIBRARY=$<TARGET_FILE:weir_shared>")
   endforeach()
 endif()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import operator
 from ctypes import byref, c_uint64, c_void_p
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 from ._dtypes import BY_NUMBER, Dtype, dtype_of
 from ._errors import DtypeError, InvalidArgumentError, MisalignedError
@@ -42,21 +42,21 @@ class Mapping:
     @property
     def address(self) -> int:
         """Of the first byte."""
-        return lib.weir_mapping_data(self._handle)
+        return int(lib.weir_mapping_data(self._handle))
 
     @property
     def nbytes(self) -> int:
         """Bytes."""
-        return lib.weir_mapping_bytes(self._handle)
+        return int(lib.weir_mapping_bytes(self._handle))
 
     @property
     def copied(self) -> bool:
         """True: read into memory; False: the file's own pages."""
-        return lib.weir_mapping_copied(self._handle)
+        return bool(lib.weir_mapping_copied(self._handle))
 
     def retain(self) -> int:
         """One more reference, as a ``weir_mapping *`` that wants one ``weir_mapping_close``: for deleters in native code."""
-        return lib.weir_mapping_retain(self._handle)
+        return int(lib.weir_mapping_retain(self._handle))
 
 
 def _capsule_calls() -> CCapsuleCalls:
@@ -102,7 +102,7 @@ class View:
     @property
     def plain(self) -> bool:
         """True when the array's elements are the file's; False when they are integers that hold their bits."""
-        return self._array.plain
+        return bool(self._array.plain)
 
     @property
     def mapping(self) -> Mapping:
@@ -145,7 +145,7 @@ class View:
         return _make_capsule(byref(_calls), managed, versioned)
 
     @property
-    def __array_interface__(self) -> dict:
+    def __array_interface__(self) -> Dict[str, Any]:
         letter = _KIND_LETTERS[self._array.kind]
         size = self._array.bits // 8
         return {"version": 3, "shape": self.shape, "typestr": ("|" if size == 1 else "<") + letter + str(size),

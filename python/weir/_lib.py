@@ -9,7 +9,7 @@ import ctypes
 import os
 import sys
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_int32, c_uint32, c_uint64, c_void_p
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
 from ._errors import Error, InvalidArgumentError, class_of
 
@@ -141,14 +141,15 @@ declare("weir_array_export_unversioned", c_int, POINTER(CArray), c_void_p, _out,
 
 def version() -> str:
     """Version of the library that is loaded, ``"0.1.0"``."""
-    return lib.weir_version().decode()
+    text: bytes = lib.weir_version()
+    return text.decode()
 
 
 if version().split(".")[:2] != ABI.split("."):
     raise ImportError(f"libweir.so.0 is version {version()} and this package is for {ABI}: install both from the same source")
 
 
-def raise_error(code: int, error: Optional[CError] = None, file: Optional[str] = None) -> None:
+def raise_error(code: int, error: Optional[CError] = None, file: Optional[str] = None) -> NoReturn:
     """Raises the exception for a code of the library and its error record; ``file`` stands in when the record names none."""
     if error is None:
         error = CError(code=code, offset=NO_OFFSET)

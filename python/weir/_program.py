@@ -70,8 +70,8 @@ def failure(exit_code: int, line: str, model: Any) -> Error:
     if exit_code in (1, 4):
         try:
             Checkpoint(model).close()
-        except Error as problem:
-            return problem
+        except Error as found:
+            return found
     message = re.sub(r"^weir \w+: ", "", line.strip().splitlines()[-1]) if line.strip() else f"weir ended with status {exit_code}"
     problem = _EXITS.get(exit_code, EngineError)(message)
     least = re.search(r"the least is (\d+) bytes", message)
@@ -86,7 +86,8 @@ def run_json(name: str, model: Any, words: List[str]) -> Dict[str, Any]:
                           check=False)
     if done.returncode:
         raise failure(done.returncode, done.stderr.decode(errors="replace"), model)
-    return json.loads(done.stdout)
+    report: Dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def main() -> None:

@@ -231,7 +231,8 @@ def report() -> Dict[str, Any]:
         path = os.path.join(folder, "report.json")
         _backend.write_report(path)
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            found: Dict[str, Any] = json.load(file)
+    return found
 
 
 __all__ = ["disable", "enable", "report"]
