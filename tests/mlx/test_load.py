@@ -11,51 +11,12 @@ import support
 import tiny_models
 import weir
 import weir.mlx
-from mlx_lm.models.cache import make_prompt_cache
+from cases import PROMPT, Q4, dense, equal, logits, moe
 from mlx_lm.utils import load_model
-
-Q4 = {"group_size": 32, "bits": 4}
-Q8 = {"group_size": 32, "bits": 8}
-MXFP4 = {"group_size": 32, "bits": 4, "mode": "mxfp4"}
-MIXED = {**Q4, "down_proj": Q8, "up_proj": MXFP4}
-PROMPT = [[5, 17, 80, 3, 9, 41, 2, 66, 31]]
-
-
-def logits(model, steps=3):
-    """Of a prompt, and of the tokens that follow it."""
-    cache, tokens, found = make_prompt_cache(model), mx.array(PROMPT), []
-    for _ in range(steps):
-        found.append(model(tokens, cache=cache))
-        mx.eval(found[-1])
-        tokens = mx.argmax(found[-1][:, -1], axis=-1)[:, None]
-    return found
-
-
-def equal(left, right):
-    return all(a.dtype == b.dtype and bool(mx.array_equal(a, b).item()) for a, b in zip(left, right, strict=True))
-
-
-def cases():
-    yield "llama", "mlx", None, mx.float32
-    yield "qwen3", "mlx", None, mx.bfloat16
-    yield "qwen3", "mlx", Q4, mx.bfloat16
-    yield "llama", "mlx", Q8, mx.float16
-    for kind in tiny_models.MOE:
-        if kind != "gpt_oss":
-            yield kind, "mlx", None, mx.float32
-            yield kind, "hf", None, mx.float32
-            yield kind, "mlx", Q4, mx.bfloat16
-    yield "qwen3_moe", "mlx", MIXED, mx.bfloat16
-    yield "qwen3_moe", "mlx", Q8, mx.float16
-    yield "mixtral", "hf", Q4, mx.bfloat16
-    yield "deepseek_v3", "hf", Q8, mx.bfloat16
-    yield "gpt_oss", "mlx", MXFP4, mx.bfloat16
-    yield "gpt_oss", "hf", MXFP4, mx.bfloat16
-
 
 class Logits(support.Folder):
     def test_equal_to_those_of_mlx_lm(self):
-        for number, (kind, layout, quantization, dtype) in enumerate(cases()):
+        for number, (kind, layout, quantization, dtype) in enumerate([*dense(), *moe(support.LONG)]):
             with self.subTest(kind=kind, layout=layout, quantization=quantization, dtype=dtype):
                 path = tiny_models.make(self.path(str(number)), kind, layout=layout, quantization=quantization, dtype=dtype,
                                         aligned=number % 4 != 3, shards=1 + number % 2)
@@ -202,5 +163,4 @@ class Errors(support.Folder):
 
 
 if __name__ == "__main__":
-
     unittest.main()

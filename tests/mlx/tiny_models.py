@@ -41,6 +41,11 @@ MOE = ("qwen3_moe", "qwen3_next", "gpt_oss", "mixtral", "deepseek_v3")
 _DTYPES = {mx.bfloat16: "BF16", mx.float16: "F16", mx.float32: "F32", mx.uint32: "U32", mx.uint8: "U8"}
 
 
+def classes_of(kind):
+    """The model's class and that of its arguments."""
+    return _get_classes({"model_type": kind})
+
+
 def _random_model(config, seed, dtype):
     model_class, arguments = _get_classes(config)
     model = model_class(arguments.from_dict(config))

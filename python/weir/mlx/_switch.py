@@ -187,7 +187,7 @@ class Engine:
     def _in_groups(self, layer: StreamedSwitch, rows: Any, works: List[Work]) -> Any:
         """The experts' results one after the other, [rows, out]."""
         todo, groups, results = deque(works), deque(), []
-        limit = len(works)
+        limit, idle = len(works), 0
         while todo or groups:
             while todo and len(groups) < 2:
                 group = self._acquire(layer, todo, limit)
@@ -196,8 +196,10 @@ class Engine:
                 groups.append(group)
                 if todo and not results and len(groups) == 1:
                     limit = self._halve(group, todo)  # so that the next group can be read meanwhile
-            if not groups:
-                self._make_room(layer)
+            if not groups:  # slots are taken by reads that were only guesses, or that were begun for more than there was room for
+                idle = 0 if self.store.wait_read() else idle + 1
+                if idle > 2:
+                    raise BusyError(f"{layer._name}: the slots do not hold one expert")
                 continue
             group = groups.popleft()
             try:
@@ -234,16 +236,11 @@ class Engine:
                 break
             works.append(work)
         self.store.shorten(leases, sum(len(layer._chunks[work.expert]) for work in works))
-        if not works:
-            return None
+        if not works:  # what is there already, of experts further on, was not to go: try without them
+            return self._acquire(layer, todo, 1) if limit > 1 else None
         for _ in works:
             todo.popleft()
         return Group(layer, works, leases)
-
-    def _make_room(self, layer: StreamedSwitch) -> None:
-        """Nothing is held and no slot is free: reads that were only guesses are under way."""
-        if not self.store.wait_read():
-            raise BusyError(f"{layer._name}: the slots do not hold one expert")
 
     def _compute(self, layer: StreamedSwitch, rows: Any, group: Group) -> Any:
         start = time.perf_counter_ns()
