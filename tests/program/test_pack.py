@@ -16,6 +16,7 @@ import time
 import unittest
 
 import harness as h
+import test_stock
 
 CTX, PROMPT_TOKENS, TOKENS = 256, 20, 16
 MODELS = ("odd", "merged", "split", "dense") if not h.FULL else tuple(h.make_models.TEST_MODELS)
@@ -331,6 +332,27 @@ class Safetensors(Packs):
             file.write(struct.pack("<Q", 2) + b"{}")
         self.weir("pack", path, "-o", path + ".out.safetensors", "-q")
         self.assertEqual(os.path.getsize(path + ".out.safetensors"), 4096)
+
+
+class Plugin(test_stock.Stock):
+    """An unmodified llama-bench reads from the pack that lies beside its model."""
+
+    def choose_model(self):
+        return shutil.copy(h.generated_models()["moe"], self.folder)
+
+    def test_the_pack_is_used_and_holes_are_refused(self):
+        h.run([h.WEIR, "pack", self.model, "--replace", "-q"])
+        pack = os.path.join(self.folder, "moe.weir")
+        result = self.bench(self.budget(), "-p", "8", "-n", "4")
+        self.assertEqual(result.code, h.EXIT_DONE, str(result))
+        self.assertEqual(os.path.realpath(self.check_report(self.budget())["pack"]), os.path.realpath(pack))
+        away = os.path.join(self.folder, "elsewhere")
+        os.rename(pack, away)
+        result = self.bench(self.budget(), "-p", "8", "-n", "4", WEIR_PACK=away)
+        self.assertEqual(result.code, h.EXIT_DONE, str(result))
+        result = self.bench(self.budget(), "-p", "8", "-n", "4")
+        self.assertNotEqual(result.code, h.EXIT_DONE, str(result))
+        self.assertIn("hole", result.err)
 
 
 if __name__ == "__main__":
