@@ -30,10 +30,16 @@ def find_program() -> str:
     named = os.environ.get("WEIR_PROGRAM")
     own = os.path.join(FOLDER, "bin", "weir")
     found = named or (own if os.access(own, os.X_OK) else shutil.which("weir"))
-    if not found or not os.access(found, os.X_OK):
+    if not found or not os.access(found, os.X_OK) or _is_script(found):
         raise EngineError("the program weir is not there: it is built with the package where an engine is found; run "
                           "tools/setup/engine.sh, then install the package again, or name the program in WEIR_PROGRAM", file=named)
     return found
+
+
+def _is_script(path: str) -> bool:
+    """True for the command that this package installs, which would start itself."""
+    with open(path, "rb") as file:
+        return file.read(2) == b"#!"
 
 
 def memory_text(memory: Memory) -> str:

@@ -61,6 +61,12 @@ class Plan(Engine):
         self.addCleanup(os.environ.__setitem__, "WEIR_PROGRAM", h.WEIR)
         with self.assertRaisesRegex(weir.EngineError, "engine.sh"):
             weir.plan(self.model)
+        with open(self.path("weir"), "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\nexit 9\n")
+        os.chmod(self.path("weir"), 0o755)
+        os.environ["WEIR_PROGRAM"] = self.path("weir")
+        with self.assertRaisesRegex(weir.EngineError, "engine.sh"):  # the package's own command must not start itself
+            weir.plan(self.model)
 
 
 class Generate(Engine):
