@@ -20,6 +20,8 @@ from ._lib import FOLDER, path_bytes
 Memory = Union[str, int]
 _EXITS = {1: EngineError, 2: InvalidArgumentError, 3: BudgetError, 4: FormatError, 130: InterruptedRunError}
 
+_NO_ENGINE = "models run where an engine is found: run tools/setup/engine.sh, then install the package again"
+
 
 def find_program() -> str:
     """Path of the program: named in ``WEIR_PROGRAM``, in this package, or on the search path.
@@ -31,8 +33,7 @@ def find_program() -> str:
     own = os.path.join(FOLDER, "bin", "weir")
     found = named or (own if os.access(own, os.X_OK) else shutil.which("weir"))
     if not found or not os.access(found, os.X_OK) or _is_script(found):
-        raise EngineError("the program weir is not there: it is built with the package where an engine is found; run "
-                          "tools/setup/engine.sh, then install the package again, or name the program in WEIR_PROGRAM", file=named)
+        raise EngineError(f"the program weir is not there: {_NO_ENGINE}, or name the program in WEIR_PROGRAM", file=named)
     return found
 
 
@@ -79,6 +80,8 @@ def failure(exit_code: int, line: str, model: Any) -> Error:
         except Error as found:
             return found
     message = re.sub(r"^weir \w+: ", "", line.strip().splitlines()[-1]) if line.strip() else f"weir ended with status {exit_code}"
+    if message.startswith("weir: this build has no "):
+        return EngineError(f"{_NO_ENGINE}; this package was built without one")
     problem = _EXITS.get(exit_code, EngineError)(message)
     least = re.search(r"the least is (\d+) bytes", message)
     if isinstance(problem, BudgetError) and least:

@@ -10,6 +10,7 @@ import unittest
 
 import support
 import weir
+from weir import _program
 
 sys.path.insert(0, os.path.join(support.ROOT, "tests", "program"))
 import harness as h  # noqa: E402
@@ -55,6 +56,11 @@ class Plan(Engine):
                                 (weir.NotFoundError, (self.path("absent"),)), (weir.FormatError, (__file__,))):
             with self.subTest(arguments), self.assertRaises(kind):
                 weir.plan(*arguments, measure=False)
+
+    def test_built_without_an_engine(self):
+        problem = _program.failure(1, "weir: this build has no 'plan'\n", self.model)
+        self.assertIsInstance(problem, weir.EngineError)
+        self.assertIn("engine.sh", str(problem))
 
     def test_no_program(self):
         os.environ["WEIR_PROGRAM"] = self.path("absent")
