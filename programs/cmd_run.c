@@ -321,6 +321,11 @@ static void fill_chunks(weir_report *report, const weir_engine_result *result)
 	report->prefetch_used = result->prefetch_used;
 	report->evictions = result->evictions;
 	report->stall_seconds = result->stall_seconds;
+	if (!result->demanded)
+		return;
+	report->lookahead.guessing = result->lookahead;
+	report->lookahead.with_seconds = positive(result->lookahead_with_seconds);
+	report->lookahead.without_seconds = positive(result->lookahead_without_seconds);
 }
 
 static void fill_result(struct run *run)

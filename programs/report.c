@@ -37,6 +37,7 @@ void weir_report_clear(weir_report *report)
 		.prefetch_used = none,
 		.evictions = none,
 		.stall_seconds = NAN,
+		.lookahead = {-1, NAN, NAN},
 		.io = {NULL, none, none, NAN},
 		.bound = {NAN, NAN, NAN, NAN},
 		.forecast = {NAN, NAN},
@@ -139,6 +140,8 @@ static void put_times(json_t *object, const weir_report *report)
 
 static void put_residency(json_t *object, const weir_report *report)
 {
+	json_t *lookahead = json_object();
+
 	put_count(object, "bytes_read", report->bytes_read);
 	put_real(object, "bytes_per_token", report->bytes_per_token);
 	put_count(object, "demanded", report->demanded);
@@ -150,6 +153,11 @@ static void put_residency(json_t *object, const weir_report *report)
 	put_count(object, "prefetch_used", report->prefetch_used);
 	put_count(object, "evictions", report->evictions);
 	put_real(object, "stall_seconds", report->stall_seconds);
+	json_object_set_new(lookahead, "guessing",
+			    report->lookahead.guessing < 0 ? json_null() : json_boolean(report->lookahead.guessing));
+	put_real(lookahead, "with_seconds", report->lookahead.with_seconds);
+	put_real(lookahead, "without_seconds", report->lookahead.without_seconds);
+	json_object_set_new(object, "lookahead", lookahead);
 }
 
 static void put_drive(json_t *object, const weir_report *report)
@@ -244,6 +252,15 @@ static void print_drive(const weir_report *report)
 	fputc('\n', stderr);
 }
 
+static void print_lookahead(const weir_report *report)
+{
+	if (!(report->lookahead.with_seconds > 0 && report->lookahead.without_seconds > 0))
+		return;
+	fprintf(stderr, "look-ahead: a token took %.1f ms with it and %.1f ms without; it was %s at the end\n",
+		1e3 * report->lookahead.with_seconds, 1e3 * report->lookahead.without_seconds,
+		report->lookahead.guessing ? "on" : "off");
+}
+
 void weir_report_summary(const cli_common *common, const weir_report *report)
 {
 	if (common->quiet)
@@ -251,4 +268,5 @@ void weir_report_summary(const cli_common *common, const weir_report *report)
 	print_speed(common, report);
 	print_memory(report);
 	print_drive(report);
+	print_lookahead(report);
 }

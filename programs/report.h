@@ -47,6 +47,10 @@ typedef struct weir_report {
 	uint64_t prefetched, prefetch_used, evictions;
 	double stall_seconds;
 	struct {
+		int guessing; /* 1 or 0 at the end of the run; -1: does not apply */
+		double with_seconds, without_seconds; /* a token's time in the last trial, median */
+	} lookahead;
+	struct {
 		const char *method;
 		uint64_t queue_depth, read_bytes_typical;
 		double device_bytes_per_second;

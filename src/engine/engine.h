@@ -66,6 +66,8 @@ typedef struct weir_engine_result {
 	uint64_t total_bytes_read; /* resident weights included */
 	uint64_t demanded, hits, joined, misses, prefetched, prefetch_used, evictions; /* while generating */
 	double stall_seconds; /* while generating */
+	bool lookahead; /* experts were guessed at when the run ended */
+	double lookahead_with_seconds, lookahead_without_seconds; /* a token's time in the last trial; 0: none ended */
 	double prompt_stall_seconds;
 	uint64_t logits_hash;
 	bool has_logits_hash;

@@ -294,6 +294,9 @@ static void fill_result(generation *g)
 	snprintf(r->io_method, sizeof r->io_method, "%s", now.io_method ? now.io_method : "");
 	snprintf(r->policy, sizeof r->policy, "%s", now.policy ? now.policy : "");
 	r->queue_depth = now.queue_depth;
+	r->lookahead = now.lookahead;
+	r->lookahead_with_seconds = (double)now.lookahead_with_ns / NS_PER_SECOND;
+	r->lookahead_without_seconds = (double)now.lookahead_without_ns / NS_PER_SECOND;
 	r->read_bytes_typical = now.read_bytes_typical;
 	if (g->hash) {
 		r->logits_hash = XXH3_64bits_digest(g->hash);

@@ -31,7 +31,7 @@ typedef struct weir_backend_options {
 	uint32_t queue_depth; /* 0: this and the next as found best for the drive (weir/disk.h), else the defaults */
 	uint32_t piece_bytes; /* 0: the default */
 	uint32_t threads; /* compute threads, for the size of work buffers; 0: one per processor */
-	bool lookahead; /* read the next layer's experts ahead while a prompt is worked on */
+	bool lookahead; /* read experts before their router has spoken */
 	/* Called while weights that stay are read, with 0..1; false stops the start with WEIR_EINTERRUPTED.  NULL for none. */
 	bool (*progress)(void *user, double fraction);
 	void *progress_user;
@@ -47,6 +47,8 @@ typedef struct weir_session_stats {
 	uint64_t read_bytes_typical;
 	const char *io_method;
 	const char *policy;
+	bool lookahead; /* experts are guessed at now */
+	uint64_t lookahead_with_ns, lookahead_without_ns; /* a token's time in the last trial, median; 0: none has ended */
 } weir_session_stats;
 
 /* Sets the options (copied, strings too) for sessions that begin later. */

@@ -18,6 +18,7 @@ void weir_experts_begin_graph(weir_experts *experts);
 int weir_experts_append(weir_experts *experts, weir_steps *steps, struct ggml_tensor *node, weir_weight *weight);
 /* Releases what a failed graph left held; ages the policy. */
 void weir_experts_end_graph(weir_experts *experts);
+void weir_experts_add_stats(const weir_experts *experts, weir_session_stats *stats);
 void weir_experts_free_op(weir_expert_op *op);
 
 #endif

@@ -81,11 +81,17 @@ static void put_memory(json_t *object, const weir_session *session, const weir_s
 	json_object_set_new(object, "slots", slots);
 }
 
+static void put_time(json_t *object, const char *name, uint64_t ns)
+{
+	json_object_set_new(object, name, ns ? json_real((double)ns / NS_PER_SECOND) : json_null());
+}
+
 static void put_residency(json_t *object, bool known, const weir_session_stats *stats)
 {
 	const weir_store_stats *experts = &stats->experts;
 	uint64_t read = stats->start_bytes_read + stats->dense_bytes_read + experts->bytes_read;
 	double stall_ns = (double)experts->stall_ns + (double)stats->dense_stall_ns;
+	json_t *lookahead = json_object();
 
 	json_object_set_new(object, "bytes_read", count_if(known, read));
 	PUT_NULLS(object, "bytes_per_token");
@@ -98,6 +104,10 @@ static void put_residency(json_t *object, bool known, const weir_session_stats *
 	json_object_set_new(object, "prefetched", count_if(known, experts->prefetched));
 	json_object_set_new(object, "prefetch_used", count_if(known, experts->prefetch_used));
 	json_object_set_new(object, "evictions", count_if(known, experts->evictions));
+	json_object_set_new(lookahead, "guessing", experts->demanded ? json_boolean(stats->lookahead) : json_null());
+	put_time(lookahead, "with_seconds", stats->lookahead_with_ns);
+	put_time(lookahead, "without_seconds", stats->lookahead_without_ns);
+	json_object_set_new(object, "lookahead", lookahead);
 	json_object_set_new(object, "stall_seconds", known ? json_real(stall_ns / NS_PER_SECOND) : json_null());
 }
 

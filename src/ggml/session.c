@@ -344,6 +344,7 @@ void weir_session_get_stats(const weir_session *session, weir_session_stats *sta
 	if (session->store) {
 		weir_store_get_stats(session->store, &stats->experts);
 		stats->policy = weir_store_policy(session->store);
+		weir_experts_add_stats(session->experts, stats);
 	}
 	if (session->ring)
 		weir_ring_add_stats(session->ring, stats);

@@ -51,6 +51,7 @@ static const char *const fields[] = {
 	"prefetch_used",
 	"evictions",
 	"stall_seconds",
+	"lookahead",
 	"io",
 	"bound",
 	"forecast",
@@ -67,6 +68,7 @@ static const struct {
 } nested[] = {
 	{"memory", {"dense", "experts", "kv", "compute", "other"}},
 	{"slots", {"count", "bytes"}},
+	{"lookahead", {"guessing", "with_seconds", "without_seconds"}},
 	{"io", {"method", "queue_depth", "read_bytes_typical", "device_bytes_per_second"}},
 	{"bound", {"compute_seconds", "io_seconds", "tokens_per_second", "ratio"}},
 	{"forecast", {"tokens_per_second", "error"}},
