@@ -9,7 +9,7 @@ SOURCES = $(wildcard include/weir/*.h src/*/*.[ch] src/*/*/*.[ch] src/*/*.cpp pr
 
 export JOBS
 
-.PHONY: all run check check-long check-torch setup setup-check bench fuzz install format lint clean help
+.PHONY: all run check check-long check-torch setup setup-check bench bench-peers bench-table fuzz install format lint clean help
 
 all: ## build, with the engine if it is there
 	cmake -S . -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS)
@@ -40,6 +40,12 @@ check-torch: setup all ## the tests of the Python package with PyTorch, which ta
 
 bench: setup-check all ## measure; results go to build/bench
 	@sh tools/check/bench.sh $(BUILD)
+
+bench-peers: setup-check all ## measure against the PyPI package neurostream, which is installed below the build folder (5 GB)
+	@WEIR_BENCH_LINE=neurostream sh tools/check/bench.sh $(BUILD)
+
+bench-table: setup-check all ## measure the table of goals, each figure with its goal; 5 GB more are installed, and hours pass
+	@WEIR_BENCH_LINE=table sh tools/check/bench.sh $(BUILD)
 
 fuzz: ## run each fuzzer for FUZZ_SECONDS (60); needs clang
 	@sh tools/check/fuzz.sh $(BUILD)

@@ -103,3 +103,55 @@ def limited(count):
         yield group
     finally:
         os.rmdir(group.path)
+
+
+class Unusable(Exception):
+    """A drive cannot be throttled here; the text says why."""
+
+
+def _drive_number(path):
+    """MAJOR:MINOR of the whole drive below a path."""
+    number = os.stat(path).st_dev
+    block = os.path.realpath(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+    if not os.path.isdir(os.path.join(block, "queue")):
+        block = os.path.dirname(block)
+    try:
+        with open(os.path.join(block, "dev")) as file:
+            return file.read().strip()
+    except OSError as why:
+        raise Unusable(f"{path} lies on no drive of its own") from why
+
+
+def _throttle_group():
+    """(folder in which groups can be made, the file that takes a rate, how a rate is written there)."""
+    for kind, where, options in _mounts():
+        if kind == "cgroup" and "blkio" in options and os.access(where, os.W_OK):
+            return where, "blkio.throttle.read_bps_device", "{drive} {rate}"
+    for kind, where, _ in _mounts():
+        control = os.path.join(where, "cgroup.subtree_control")
+        if kind == "cgroup2" and os.access(control, os.W_OK):
+            with open(os.path.join(where, "cgroup.controllers")) as file:
+                if "io" not in file.read().split():
+                    continue
+            with open(control, "w") as file:
+                file.write("+io")
+            return where, "io.max", "{drive} rbps={rate}"
+    raise Unusable("no cgroup that throttles drives can be made: that needs root")
+
+
+@contextlib.contextmanager
+def throttled(path, rate):
+    """The words that start a command whose reads of the drive below `path` are held to `rate` bytes per second."""
+    drive = _drive_number(path)
+    where, name, form = _throttle_group()
+    group = os.path.join(where, f"weir-throttle-{os.getpid()}")
+    os.mkdir(group)
+    try:
+        try:
+            with open(os.path.join(group, name), "w") as file:
+                file.write(form.format(drive=drive, rate=rate))
+        except OSError as why:
+            raise Unusable(f"{drive} cannot be throttled: {why}") from why
+        yield ["sh", "-c", f'echo 0 >"{group}/cgroup.procs" && exec "$@"', "sh"]
+    finally:
+        os.rmdir(group)

@@ -10,7 +10,17 @@
     run.py start         bytes read, and time, before the first token
     run.py stock         llama-bench and llama-server with the plugin: they run, and write what `weir run` writes
     run.py forecast      `weir plan` against `weir run`
-    run.py all           all of them
+    run.py all           all of those
+
+    run.py bound         a mixture of experts against its bound, packed and not, and against plain mmap
+    run.py neurostream   the same against the PyPI package neurostream, installed into BUILD/peers (5 GB)
+    run.py policies      hit rates on recorded routing (--traces) against LRU, LFU and Belady
+    run.py lookahead     with and without, on the drive as it is, throttled, and with reads held back
+    run.py whole         a model that fits against llama.cpp in the same program
+    run.py busy          -t auto beside a busy process
+    run.py exact         logits with every combination of pack, policy and look-ahead
+    run.py pack          pack and verify against the drive reading and writing at once
+    run.py table         the table of goals: those eight and forecast, each figure with its goal
 
 Models of random weights are written into --work when they are not there (17 GB the largest); --shape and --memory run the
 same line with a smaller one.  Exit code: 0 every target met, 1 one missed or a run failed, 2 wrong usage.  A line that cannot
@@ -26,6 +36,7 @@ import figures
 import lines_memory
 import lines_programs
 import lines_speed
+import lines_table
 import machine
 import measure
 
@@ -34,11 +45,16 @@ LINES = {
     "fits": lines_speed.fits, "neighbour": lines_speed.neighbour, "start": lines_memory.start, "stock": lines_programs.stock,
     "forecast": lines_programs.forecast,
 }
+TABLE = {
+    "bound": lines_table.bound, "neurostream": lines_table.neurostream, "policies": lines_table.policies,
+    "lookahead": lines_table.lookahead, "whole": lines_table.whole, "busy": lines_table.busy, "exact": lines_table.exact,
+    "pack": lines_table.pack, "forecast": lines_programs.forecast,
+}
 
 
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("line", choices=[*LINES, "all"])
+    parser.add_argument("line", choices=[*{**LINES, **TABLE}, "all", "table"])
     build = os.environ.get("WEIR_BUILD_DIR") or os.path.join(context.ROOT, "build")
     parser.add_argument("--build", default=build, help="the build folder (WEIR_BUILD_DIR, else build/)")
     parser.add_argument("--engine", default=os.environ.get("WEIR_ENGINE_DIR"), help="the engine's folder with bin/ and lib/")
@@ -54,6 +70,7 @@ def options():
     parser.add_argument("--long-prompt", type=int, default=2000, help="tokens of the long prompt (2000)")
     parser.add_argument("--prompt", type=int, default=512, help="tokens of the prompt line's prompt (512)")
     parser.add_argument("--mmap-tokens", type=int, default=4, help="tokens that plain mmap, which is slow, generates (4)")
+    parser.add_argument("--traces", metavar="FOLDER", help="recorded routing (*.route.csv); default: shared/traces beside the checkout")
     parser.add_argument("--timeout", type=float, default=1800, metavar="SECONDS", help="of one run (1800)")
     parser.add_argument("--json", metavar="FILE", help="append figures as JSON lines")
     parser.add_argument("--csv", metavar="FILE", help="append figures as CSV")
@@ -65,7 +82,7 @@ def run_line(name, bench):
     """Runs one line: prints and stores its sheets.  True when all is well."""
     good = True
     try:
-        for sheet in LINES[name](bench):
+        for sheet in {**LINES, **TABLE}[name](bench):
             sheet.print(sys.stdout)
             figures.store(sheet, bench.describe(), bench.options.json, bench.options.csv)
             good = good and sheet.good
@@ -83,7 +100,7 @@ def run_line(name, bench):
 def main():
     bench = context.Bench(options())
     print(", ".join(f"{key}: {value}" for key, value in machine.describe(bench.work).items() if value is not None), flush=True)
-    names = LINES if bench.options.line == "all" else [bench.options.line]
+    names = {"all": LINES, "table": TABLE}.get(bench.options.line, [bench.options.line])
     return 0 if all([run_line(name, bench) for name in names]) else 1
 
 

@@ -75,12 +75,12 @@ typedef struct bench_figures {
 typedef struct bench {
 	cli_common common;
 	const char *model, *memory, *prompt, *prompt_file, *prompt_tokens, *threads, *variants, *csv_path;
-	uint32_t tokens, ctx, batch, repeats, mmap_tokens, mmap_runs;
-	double timeout_seconds;
+	uint32_t tokens, ctx, batch, repeats, mmap_tokens, mmap_runs, seed;
+	double timeout_seconds, temp;
 	bool raw, resident, mmap, drop_cache;
 
 	model_files files;
-	char **shards; /* every file of the model */
+	char **shards; /* every file of the model itself */
 	uint32_t shards_count;
 	uint64_t model_bytes;
 	bool has_text; /* there is a vocabulary */

@@ -135,6 +135,8 @@ json_t *bench_json(const bench *b, int exit_code)
 	put_count(object, "least_budget_bytes", b->least_bytes);
 	put_count(object, "whole_budget_bytes", b->whole_bytes);
 	put_count(object, "tokens", b->tokens);
+	put_real(object, "temp", b->temp);
+	put_count(object, "seed", b->seed);
 	put_count(object, "repeats", b->repeats);
 	put_text(object, "page_cache", cache_state(b));
 	put_text(limit, "method", b->method.kind ? memory_group_name(b->method.kind) : NULL);

@@ -161,6 +161,12 @@ static int add_resident(bench *b, weir_error *error)
 		snprintf(b->not_resident, sizeof b->not_resident, "not asked for");
 		return 0;
 	}
+	if (b->files.holes.code) {
+		snprintf(b->not_resident, sizeof b->not_resident,
+			 "the model itself lacks what its pack has, which llama.cpp cannot "
+			 "read");
+		return 0;
+	}
 	if (b->whole_bytes > b->usable_bytes) {
 		snprintf(b->not_resident, sizeof b->not_resident, "it takes %s and %s are there",
 			 cli_bytes(b->whole_bytes, need), cli_bytes(b->usable_bytes, have));
@@ -187,7 +193,7 @@ static int add_rows(bench *b, const struct budgets *budgets, weir_error *error)
 		result = add_budget(b, budgets->bytes[i], error);
 	if (!result)
 		result = add_resident(b, error);
-	for (int i = 0; i < budgets->count && !result && b->mmap; i++)
+	for (int i = 0; i < budgets->count && !result && b->mmap && !b->files.holes.code; i++)
 		if (budgets->bytes[i] < b->whole_bytes)
 			result = add_mmap(b, budgets->bytes[i], error);
 	return result;

@@ -13,7 +13,6 @@
 
 #define MEASURE_SECONDS 0.5
 #define NUMBER_BYTES 24
-#define PAGE_CACHE_BYTES 4096
 
 /* One command in the making. */
 struct command {
@@ -21,6 +20,7 @@ struct command {
 	int count;
 	char numbers[8][NUMBER_BYTES];
 	int numbers_count;
+	char temp[NUMBER_BYTES];
 	char variant[BENCH_NAME_BYTES]; /* cut into words */
 };
 
@@ -74,7 +74,9 @@ static void build_run(struct command *command, const bench *b, const bench_row *
 	add(command, "--logits-hash");
 	add_text(command, "--token-times", CHILD_EXTRA_PATH);
 	add(command, "--ignore-eos");
-	add_text(command, "--temp", "0");
+	snprintf(command->temp, sizeof command->temp, "%g", b->temp);
+	add_text(command, "--temp", command->temp);
+	add_number(command, "--seed", b->seed);
 	add_number(command, "--tokens", row->tokens);
 	add_text(command, "--prompt", b->prompt);
 	add_text(command, "--file", b->prompt_file);
@@ -131,6 +133,8 @@ static void prepare_cache(const bench *b, bench_run *run)
 	uint64_t bytes;
 
 	run->cached_bytes = 0;
+	if (b->drop_cache)
+		drop_file(b->files.pack); /* if there is one */
 	for (uint32_t i = 0; i < b->shards_count; i++) {
 		if (b->drop_cache)
 			drop_file(b->shards[i]);

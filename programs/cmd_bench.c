@@ -235,6 +235,9 @@ static int parse(bench *b, int argc, char **argv)
 		{'t', "threads", CLI_TEXT, &b->threads, "N", "compute threads, as for weir run", NULL, 0, 0},
 		{'b', "batch", CLI_COUNT, &b->batch, "N", "prompt tokens worked on together (default: 512)", NULL, 0, 65536},
 		{0, "raw", CLI_FLAG, &b->raw, NULL, "no chat template around the prompt", NULL, 0, 0},
+		{0, "temp", CLI_REAL, &b->temp, "T", "0: always the likeliest token (the default)", NULL, 0, 100},
+		{0, "seed", CLI_COUNT, &b->seed, "N", "of the random choice, the same in every run (default: 1)", NULL, 0,
+		 UINT32_MAX},
 		{'r', "repeat", CLI_COUNT, &b->repeats, "N", "runs of each kind (default: 3)", NULL, 1, 1000},
 		{0, "variants", CLI_TEXT, &b->variants, "LIST", "further options for weir run, sets apart by ';'", NULL, 0, 0},
 		{0, "no-resident", CLI_CLEAR, &b->resident, NULL, "leave out llama.cpp with everything in memory", NULL, 0, 0},
@@ -269,6 +272,7 @@ static int parse(bench *b, int argc, char **argv)
 int cmd_bench(int argc, char **argv)
 {
 	bench b = {.tokens = TOKENS_DEFAULT,
+		   .seed = 1,
 		   .repeats = 3,
 		   .mmap_tokens = 4,
 		   .mmap_runs = 1,

@@ -19,7 +19,7 @@ import harness as h
 
 TOKENS = 8
 CTX = 256
-TOP = ("weir_version time machine model model_bytes least_budget_bytes whole_budget_bytes tokens repeats page_cache limit "
+TOP = ("weir_version time machine model model_bytes least_budget_bytes whole_budget_bytes tokens temp seed repeats page_cache limit "
        "not_resident rows logits_equal exit").split()
 V1 = "/sys/fs/cgroup/memory"
 
