@@ -90,6 +90,7 @@ static void form_sets(weir_layout *layout, const sort_key *keys)
 		if (i == 0 || by_class_and_group(&keys[i - 1], &keys[i]) != 0)
 			layout->set_class[sets++] = keys[i].class_index;
 		layout->chunk_set[keys[i].chunk] = sets - 1;
+		layout->set_chunks[sets - 1]++;
 	}
 	layout->sets_count = sets;
 }
@@ -104,7 +105,8 @@ int weir_layout_make(weir_layout *layout, const weir_chunk *chunks, uint32_t chu
 	layout->classes = calloc(chunks_count, sizeof *layout->classes);
 	layout->chunk_set = calloc(chunks_count, sizeof *layout->chunk_set);
 	layout->set_class = calloc(chunks_count, sizeof *layout->set_class);
-	if (!keys || !layout->classes || !layout->chunk_set || !layout->set_class)
+	layout->set_chunks = calloc(chunks_count, sizeof *layout->set_chunks);
+	if (!keys || !layout->classes || !layout->chunk_set || !layout->set_class || !layout->set_chunks)
 		code = weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0, "no memory to lay out %u chunks",
 				 chunks_count);
 	if (code == 0)
@@ -126,6 +128,7 @@ void weir_layout_free(weir_layout *layout)
 	free(layout->classes);
 	free(layout->chunk_set);
 	free(layout->set_class);
+	free(layout->set_chunks);
 	memset(layout, 0, sizeof *layout);
 }
 

@@ -26,6 +26,7 @@ typedef struct weir_layout {
 	weir_size_class *classes; /* [classes_count], largest slots first */
 	uint32_t *chunk_set; /* [chunks_count] */
 	uint32_t *set_class; /* [sets_count], ascending */
+	uint32_t *set_chunks; /* [sets_count] chunks of each */
 } weir_layout;
 
 /* Sorts the chunks into classes and sets.  WEIR_EINVAL for a chunk without bytes or whose end wraps, WEIR_ENOMEM. */

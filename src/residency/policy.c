@@ -4,24 +4,23 @@
  *
  * Owns nothing (the tables are carved from the caller's workspace), locks nothing, allocates nothing.
  */
-#include "residency/policy.h"
+#include "residency/auto.h"
+#include "residency/odds.h"
 
 #include <assert.h>
 #include <string.h>
 
 #define COUNT_MAX (UINT32_MAX - WEIR_POLICY_COUNT_ONE)
 
-static uint32_t sets_needed(const weir_policy_shape *shape)
-{
-	return shape->sets_count > shape->classes_count ? shape->sets_count : shape->classes_count;
-}
-
-void weir_policy_carve(weir_policy *policy, const weir_policy_shape *shape, weir_workspace *workspace)
+void weir_policy_carve(weir_policy *policy, const weir_policy_methods *methods, const weir_policy_shape *shape,
+		       weir_workspace *workspace)
 {
 	policy->chunks = weir_workspace_take(workspace, shape->chunks_count, sizeof *policy->chunks);
 	policy->slots = weir_workspace_take(workspace, shape->slots_count, sizeof *policy->slots);
-	policy->sets = weir_workspace_take(workspace, sets_needed(shape), sizeof *policy->sets);
+	policy->sets = weir_workspace_take(workspace, shape->sets_count, sizeof *policy->sets);
 	policy->classes = weir_workspace_take(workspace, shape->classes_count, sizeof *policy->classes);
+	policy->odds = methods->learns ? weir_odds_carve(shape, workspace) : NULL;
+	policy->chooser = methods->chooses ? weir_auto_carve(shape, workspace) : NULL;
 }
 
 static void init_sets(weir_policy *policy, const weir_policy_shape *shape)
@@ -29,26 +28,32 @@ static void init_sets(weir_policy *policy, const weir_policy_shape *shape)
 	for (uint32_t i = 0; i < policy->classes_count; i++)
 		policy->classes[i] = (weir_policy_class){.slots_count = shape->class_slots[i]};
 	for (uint32_t i = 0; i < policy->sets_count; i++) {
-		uint32_t class_index = policy->methods->by_group ? shape->set_class[i] : i;
-		weir_policy_class *owner = &policy->classes[class_index];
+		weir_policy_class *owner = &policy->classes[shape->set_class[i]];
 
 		if (owner->sets_count++ == 0)
 			owner->sets_first = i;
-		policy->sets[i] = (weir_policy_set){.class_index = class_index, .oldest = WEIR_NONE, .newest = WEIR_NONE};
+		policy->sets[i] =
+			(weir_policy_set){.class_index = shape->set_class[i], .oldest = WEIR_NONE, .newest = WEIR_NONE};
 	}
 }
 
 static void init_chunks(weir_policy *policy, const weir_policy_shape *shape)
 {
+	uint32_t first = 0;
+
 	for (uint32_t i = 0; i < policy->chunks_count; i++) {
 		uint32_t set = shape->chunk_set[i];
 
-		if (!policy->methods->by_group)
-			set = shape->set_class[set];
-		policy->chunks[i] = (weir_policy_chunk){.set = set, .slot = WEIR_NONE};
-		policy->sets[set].chunks_count++;
+		policy->chunks[i] =
+			(weir_policy_chunk){.set = set, .slot = WEIR_NONE, .member = policy->sets[set].chunks_count++};
 		policy->classes[policy->sets[set].class_index].chunks_count++;
 	}
+	for (uint32_t i = 0; i < policy->sets_count; i++) {
+		policy->sets[i].first = first;
+		first += policy->sets[i].chunks_count;
+	}
+	for (uint32_t i = 0; i < policy->chunks_count; i++)
+		policy->chunks[i].member += policy->sets[policy->chunks[i].set].first;
 }
 
 void weir_policy_init(weir_policy *policy, const weir_policy_methods *methods, const weir_policy_shape *shape)
@@ -57,13 +62,57 @@ void weir_policy_init(weir_policy *policy, const weir_policy_methods *methods, c
 	policy->methods = methods;
 	policy->chunks_count = shape->chunks_count;
 	policy->classes_count = shape->classes_count;
-	policy->sets_count = methods->by_group ? shape->sets_count : shape->classes_count;
+	policy->sets_count = shape->sets_count;
 	policy->slots_count = shape->slots_count;
 	policy->tick = 0;
+	policy->order = 0;
 	init_sets(policy, shape);
 	init_chunks(policy, shape);
 	for (uint32_t i = 0; i < policy->slots_count; i++)
 		policy->slots[i] = (weir_policy_slot){.prev = WEIR_NONE, .next = WEIR_NONE, .chunk = WEIR_NONE};
+	if (policy->odds)
+		weir_odds_init(policy, shape);
+	if (policy->chooser)
+		weir_auto_init(policy, shape);
+}
+
+void weir_policy_rescored(weir_policy *policy, uint32_t set)
+{
+	policy->sets[set].lowest_known = false;
+}
+
+void weir_policy_rescored_all(weir_policy *policy)
+{
+	for (uint32_t set = 0; set < policy->sets_count; set++)
+		policy->sets[set].lowest_known = false;
+}
+
+void weir_policy_use(weir_policy *policy, const weir_policy_methods *methods)
+{
+	policy->methods = methods;
+	weir_policy_rescored_all(policy);
+}
+
+/* Counts as if each set had been demanded from for a while: a chunk demanded in every visit stands at the most that ageing
+ * leaves of a count. */
+void weir_policy_seed(weir_policy *policy, const uint32_t *totals)
+{
+	for (uint32_t i = 0; i < policy->chunks_count; i++) {
+		policy->chunks[i].total = totals[i];
+		policy->sets[policy->chunks[i].set].seeded += totals[i];
+	}
+	for (uint32_t i = 0; i < policy->chunks_count; i++) {
+		weir_policy_chunk *chunk = &policy->chunks[i];
+		const weir_policy_set *set = &policy->sets[chunk->set];
+		double share = set->seeded ? (double)chunk->total / (double)set->seeded : 0;
+
+		chunk->count = (uint32_t)(share * WEIR_POLICY_HALF_LIFE_TICKS * WEIR_POLICY_COUNT_ONE);
+	}
+	if (policy->odds)
+		weir_odds_seed(policy);
+	if (policy->chooser)
+		weir_auto_seed(policy);
+	weir_policy_rescored_all(policy);
 }
 
 static void unlink_slot(weir_policy *policy, weir_policy_set *set, uint32_t slot)
@@ -85,6 +134,7 @@ static void link_newest(weir_policy *policy, weir_policy_set *set, uint32_t slot
 {
 	weir_policy_slot *entry = &policy->slots[slot];
 
+	entry->order = ++policy->order;
 	entry->prev = set->newest;
 	entry->next = WEIR_NONE;
 	if (set->newest != WEIR_NONE)
@@ -101,12 +151,15 @@ void weir_policy_demand(weir_policy *policy, uint32_t chunk)
 
 	if (entry->count < COUNT_MAX)
 		entry->count += WEIR_POLICY_COUNT_ONE;
+	if (entry->total < UINT32_MAX)
+		entry->total++;
 	entry->demand_tick = policy->tick;
+	set->lowest_known = false;
+	if (policy->odds)
+		weir_odds_demand(policy, chunk);
 	if (entry->slot == WEIR_NONE)
 		return;
 	policy->slots[entry->slot].unused = false;
-	if (set->newest == entry->slot)
-		return;
 	unlink_slot(policy, set, entry->slot);
 	link_newest(policy, set, entry->slot);
 }
@@ -123,7 +176,10 @@ void weir_policy_insert(weir_policy *policy, uint32_t chunk, uint32_t slot, weir
 	entry->prefetch_tick = policy->tick;
 	policy->chunks[chunk].slot = slot;
 	set->resident++;
+	set->lowest_known = false;
 	link_newest(policy, set, slot);
+	if (policy->odds && purpose != WEIR_FOR_DEMAND)
+		weir_odds_expect(policy, chunk);
 }
 
 void weir_policy_remove(weir_policy *policy, uint32_t slot)
@@ -146,6 +202,7 @@ void weir_policy_set_evictable(weir_policy *policy, uint32_t slot, bool evictabl
 
 	if (entry->evictable == evictable)
 		return;
+	set->lowest_known = false;
 	entry->evictable = evictable;
 	if (evictable)
 		set->evictable++;
@@ -156,15 +213,81 @@ void weir_policy_set_evictable(weir_policy *policy, uint32_t slot, bool evictabl
 void weir_policy_tick(weir_policy *policy)
 {
 	policy->tick++;
+	if (policy->odds)
+		weir_odds_tick(policy);
+	if (policy->chooser)
+		weir_auto_tick(policy);
+	weir_policy_rescored_all(policy); /* scores may depend on age */
 	if (policy->tick % WEIR_POLICY_HALF_LIFE_TICKS != 0)
 		return;
 	for (uint32_t i = 0; i < policy->chunks_count; i++)
 		policy->chunks[i].count /= 2;
 }
 
-bool weir_policy_fresh(const weir_policy *policy, const weir_policy_slot *slot)
+/* --- victims ---------------------------------------------------------------------------------------------------------------
+ */
+
+static bool is_fresh(const weir_policy *policy, const weir_policy_slot *slot)
 {
 	return slot->unused && policy->tick - slot->prefetch_tick < WEIR_POLICY_STALE_TICKS;
+}
+
+/* The slot of the set that goes first, without the fresh ones if asked. */
+static uint32_t pick(const weir_policy *policy, uint32_t set, bool spare_fresh)
+{
+	uint32_t lowest = WEIR_NONE;
+	double lowest_score = 0;
+
+	for (uint32_t slot = policy->sets[set].oldest; slot != WEIR_NONE; slot = policy->slots[slot].next) {
+		const weir_policy_slot *entry = &policy->slots[slot];
+		double score;
+
+		if (!entry->evictable || (spare_fresh && is_fresh(policy, entry)))
+			continue;
+		score = policy->methods->score(policy, entry->chunk);
+		if (lowest != WEIR_NONE && score >= lowest_score)
+			continue;
+		lowest = slot;
+		lowest_score = score;
+		if (score <= 0) /* no score is less */
+			break;
+	}
+	return lowest;
+}
+
+static uint32_t lowest_of(weir_policy *policy, uint32_t set)
+{
+	weir_policy_set *entry = &policy->sets[set];
+
+	if (!entry->lowest_known) {
+		entry->lowest = pick(policy, set, false);
+		entry->lowest_known = true;
+	}
+	return entry->lowest;
+}
+
+/* The lowest of a pool; the fresh ones are left out if asked, and with them what else their set has. */
+static uint32_t lowest_of_pool(weir_policy *policy, const weir_policy_class *owner, bool spare_fresh)
+{
+	uint32_t lowest = WEIR_NONE;
+	double lowest_score = 0;
+
+	for (uint32_t set = owner->sets_first; set < owner->sets_first + owner->sets_count; set++) {
+		uint32_t slot = policy->sets[set].evictable ? lowest_of(policy, set) : WEIR_NONE;
+		double score;
+
+		if (slot == WEIR_NONE || (spare_fresh && is_fresh(policy, &policy->slots[slot])))
+			continue;
+		score = policy->methods->score(policy, policy->slots[slot].chunk);
+		if (policy->methods->learns)
+			score *= weir_odds_nearness(policy, set);
+		if (lowest != WEIR_NONE && (score > lowest_score ||
+					    (score >= lowest_score && policy->slots[slot].order > policy->slots[lowest].order)))
+			continue;
+		lowest = slot;
+		lowest_score = score;
+	}
+	return lowest;
 }
 
 /* (resident + extra - quota) × chunks of the class: whole numbers, comparable between the sets of one class. */
@@ -176,7 +299,7 @@ static int64_t excess(const weir_policy *policy, uint32_t set, uint32_t extra)
 	return ((int64_t)entry->resident + extra) * owner->chunks_count - (int64_t)owner->slots_count * entry->chunks_count;
 }
 
-static uint32_t victim_for_demand(const weir_policy *policy, uint32_t own)
+static uint32_t victim_for_demand(weir_policy *policy, uint32_t own)
 {
 	const weir_policy_class *owner = &policy->classes[policy->sets[own].class_index];
 	uint32_t fullest = WEIR_NONE;
@@ -192,7 +315,7 @@ static uint32_t victim_for_demand(const weir_policy *policy, uint32_t own)
 			fullest_excess = over;
 		}
 	}
-	return fullest == WEIR_NONE ? WEIR_NONE : policy->methods->pick(policy, fullest, false);
+	return fullest == WEIR_NONE ? WEIR_NONE : lowest_of(policy, fullest);
 }
 
 /* Another set with at least one whole slot more than its quota, and no less over it than `own` would be. */
@@ -217,22 +340,37 @@ static uint32_t victim_for_hint(const weir_policy *policy, uint32_t chunk, weir_
 {
 	uint32_t own = policy->chunks[chunk].set;
 	uint32_t other = borrower(policy, own);
-	uint32_t slot = other == WEIR_NONE ? WEIR_NONE : policy->methods->pick(policy, other, true);
+	uint32_t slot = other == WEIR_NONE ? WEIR_NONE : pick(policy, other, true);
 
 	if (slot != WEIR_NONE)
 		return slot;
-	slot = policy->methods->pick(policy, own, true);
+	slot = pick(policy, own, true);
 	if (slot == WEIR_NONE || purpose == WEIR_FOR_EXPECTED)
 		return slot;
 	return policy->methods->less_wanted(policy, slot, chunk) ? slot : WEIR_NONE;
 }
 
-uint32_t weir_policy_victim(const weir_policy *policy, uint32_t chunk, weir_policy_purpose purpose)
+static uint32_t victim_in_pool(weir_policy *policy, uint32_t chunk, weir_policy_purpose purpose)
 {
+	const weir_policy_class *owner = &policy->classes[policy->sets[policy->chunks[chunk].set].class_index];
+	uint32_t slot = lowest_of_pool(policy, owner, purpose != WEIR_FOR_DEMAND);
+
+	if (slot == WEIR_NONE || purpose != WEIR_FOR_PREFETCH)
+		return slot;
+	return policy->methods->less_wanted(policy, slot, chunk) ? slot : WEIR_NONE;
+}
+
+uint32_t weir_policy_victim(weir_policy *policy, uint32_t chunk, weir_policy_purpose purpose)
+{
+	if (policy->methods->pooled)
+		return victim_in_pool(policy, chunk, purpose);
 	if (purpose != WEIR_FOR_DEMAND)
 		return victim_for_hint(policy, chunk, purpose);
 	return victim_for_demand(policy, policy->chunks[chunk].set);
 }
+
+/* --- invariants ------------------------------------------------------------------------------------------------------------
+ */
 
 static const char *set_broken(const weir_policy *policy, uint32_t set)
 {
@@ -248,6 +386,8 @@ static const char *set_broken(const weir_policy *policy, uint32_t set)
 			return "policy: prev and next of a set's list are inverse";
 		if (held->chunk == WEIR_NONE || policy->chunks[held->chunk].set != set)
 			return "policy: a set's list holds chunks of that set";
+		if (previous != WEIR_NONE && policy->slots[previous].order >= held->order)
+			return "policy: a set's list is in the order of its moves";
 		evictable += held->evictable;
 		previous = slot;
 	}
@@ -255,6 +395,8 @@ static const char *set_broken(const weir_policy *policy, uint32_t set)
 		return "policy: newest = end of the list";
 	if (entry->resident != resident || entry->evictable != evictable)
 		return "policy: resident, evictable = what the set's list holds";
+	if (entry->lowest_known && entry->lowest != pick(policy, set, false))
+		return "policy: the lowest of a set is known only while it is";
 	return NULL;
 }
 
@@ -278,5 +420,7 @@ const char *weir_policy_broken(const weir_policy *policy)
 	}
 	for (uint32_t chunk = 0; chunk < policy->chunks_count; chunk++)
 		mapped += policy->chunks[chunk].slot != WEIR_NONE;
-	return filled == resident && mapped == resident ? NULL : "policy: sum of resident = filled slots = mapped chunks";
+	if (filled != resident || mapped != resident)
+		return "policy: sum of resident = filled slots = mapped chunks";
+	return policy->odds ? weir_odds_broken(policy) : NULL;
 }

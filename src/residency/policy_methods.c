@@ -1,47 +1,40 @@
 /*
- * policy_methods.c - the policies themselves: what "wanted least" means within one set.
+ * policy_methods.c - the policies themselves: what each thinks of a chunk, as a score of which the lowest goes first.
  *
- *   lru           least recently demanded, per group
- *   lfu           least often demanded, counts ageing, ties by recency, per group; "auto"
+ *   auto          odds, or lfu or lru where those are seen to do better (auto.h)
+ *   odds          how likely the next token wants it, by the time until its layer comes round again (odds.h); one pool
+ *   lfu           how often it was demanded, counts ageing; quotas
+ *   lru           all alike, so that time alone decides; quotas
+ *   lfru          how often, divided by how long ago; quotas
  *   lru-global    ... over all chunks of a size: the naive ones, kept to compare with.  A global LRU
- *   lfu-global    hits nothing once the slots hold less than one token cycle.
- *
- * Both walk the set's recency list from its old end: the first that may go (lru), or the one with the lowest count (lfu).
+ *   lfu-global    hits nothing once the slots hold less than one token cycle, so "auto" never takes it.
  */
-#include "residency/policy.h"
-
 #include <string.h>
 
-static bool may_go(const weir_policy *policy, const weir_policy_slot *slot, bool spare_fresh)
+#include "residency/odds.h"
+
+static double by_count(const weir_policy *policy, uint32_t chunk)
 {
-	return slot->evictable && !(spare_fresh && weir_policy_fresh(policy, slot));
+	return policy->chunks[chunk].count;
 }
 
-static uint32_t pick_oldest(const weir_policy *policy, uint32_t set, bool spare_fresh)
+static double by_time(const weir_policy *policy, uint32_t chunk)
 {
-	for (uint32_t slot = policy->sets[set].oldest; slot != WEIR_NONE; slot = policy->slots[slot].next)
-		if (may_go(policy, &policy->slots[slot], spare_fresh))
-			return slot;
-	return WEIR_NONE;
+	(void)policy;
+	(void)chunk;
+	return 0;
 }
 
-static uint32_t pick_rarest(const weir_policy *policy, uint32_t set, bool spare_fresh)
+static double by_count_and_age(const weir_policy *policy, uint32_t chunk)
 {
-	uint32_t rarest = WEIR_NONE;
-	uint32_t rarest_count = UINT32_MAX;
+	const weir_policy_chunk *entry = &policy->chunks[chunk];
 
-	for (uint32_t slot = policy->sets[set].oldest; slot != WEIR_NONE; slot = policy->slots[slot].next) {
-		const weir_policy_slot *entry = &policy->slots[slot];
-		uint32_t count = policy->chunks[entry->chunk].count;
+	return (double)entry->count / (double)(policy->tick - entry->demand_tick + 1);
+}
 
-		if (count >= rarest_count || !may_go(policy, entry, spare_fresh))
-			continue;
-		rarest = slot;
-		rarest_count = count;
-		if (count == 0)
-			break;
-	}
-	return rarest;
+static double by_odds(const weir_policy *policy, uint32_t chunk)
+{
+	return weir_odds_of(policy, chunk);
 }
 
 /* Without counts, only time speaks against a resident chunk: not demanded in this tick or the last. */
@@ -51,22 +44,25 @@ static bool older_than_a_tick(const weir_policy *policy, uint32_t slot, uint32_t
 	return policy->tick - policy->chunks[policy->slots[slot].chunk].demand_tick >= 2;
 }
 
-static bool rarer(const weir_policy *policy, uint32_t slot, uint32_t chunk)
+static bool scored_less(const weir_policy *policy, uint32_t slot, uint32_t chunk)
 {
-	return policy->chunks[policy->slots[slot].chunk].count < policy->chunks[chunk].count;
+	return policy->methods->score(policy, policy->slots[slot].chunk) < policy->methods->score(policy, chunk);
 }
 
 const weir_policy_methods weir_policy_table[] = {
-	{"lfu", true, pick_rarest, rarer},
-	{"lru", true, pick_oldest, older_than_a_tick},
-	{"lfu-global", false, pick_rarest, rarer},
-	{"lru-global", false, pick_oldest, older_than_a_tick},
-	{NULL, false, NULL, NULL},
+	{"auto", true, true, true, by_odds, scored_less},
+	{"odds", true, true, false, by_odds, scored_less},
+	{"lfu", false, false, false, by_count, scored_less},
+	{"lru", false, false, false, by_time, older_than_a_tick},
+	{"lfru", false, false, false, by_count_and_age, scored_less},
+	{"lfu-global", true, false, false, by_count, scored_less},
+	{"lru-global", true, false, false, by_time, older_than_a_tick},
+	{NULL, false, false, false, NULL, NULL},
 };
 
 const weir_policy_methods *weir_policy_find(const char *name)
 {
-	if (!name || strcmp(name, "auto") == 0)
+	if (!name)
 		return &weir_policy_table[0];
 	for (const weir_policy_methods *methods = weir_policy_table; methods->name; methods++)
 		if (strcmp(methods->name, name) == 0)

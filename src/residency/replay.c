@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void carve(weir_replay *replay, const weir_policy_shape *shape, weir_workspace *workspace)
+void weir_replay_carve(weir_replay *replay, const weir_policy_methods *methods, const weir_policy_shape *shape,
+		       weir_workspace *workspace)
 {
-	weir_policy_carve(&replay->policy, shape, workspace);
+	weir_policy_carve(&replay->policy, methods, shape, workspace);
 	replay->free_slots = weir_workspace_take(workspace, shape->slots_count, sizeof *replay->free_slots);
 	replay->free_first = weir_workspace_take(workspace, shape->classes_count, sizeof *replay->free_first);
 	replay->free_count = weir_workspace_take(workspace, shape->classes_count, sizeof *replay->free_count);
@@ -27,15 +28,18 @@ static void fill_free(weir_replay *replay, const weir_policy_shape *shape)
 		replay->free_slots[slot] = slot;
 }
 
-int weir_replay_open(weir_replay *replay, const char *policy, const weir_policy_shape *shape)
+void weir_replay_init(weir_replay *replay, const weir_policy_methods *methods, const weir_policy_shape *shape)
 {
-	const weir_policy_methods *methods = weir_policy_find(policy);
+	weir_policy_init(&replay->policy, methods, shape);
+	fill_free(replay, shape);
+	replay->demanded = replay->hits = 0;
+}
+
+static int open_counted(weir_replay *replay, const weir_policy_methods *methods, const weir_policy_shape *shape)
+{
 	weir_workspace workspace = {0};
 
-	memset(replay, 0, sizeof *replay);
-	if (!methods || shape->chunks_count == 0 || shape->chunks_count > WEIR_POLICY_CHUNKS_MAX || shape->slots_count == 0)
-		return WEIR_EINVAL;
-	carve(replay, shape, &workspace);
+	weir_replay_carve(replay, methods, shape, &workspace);
 	if (workspace.used == SIZE_MAX)
 		return WEIR_ENOMEM;
 	workspace.capacity = workspace.used;
@@ -43,10 +47,31 @@ int weir_replay_open(weir_replay *replay, const char *policy, const weir_policy_
 	workspace.used = 0;
 	if (!workspace.base)
 		return WEIR_ENOMEM;
-	carve(replay, shape, &workspace);
-	weir_policy_init(&replay->policy, methods, shape);
-	fill_free(replay, shape);
+	weir_replay_carve(replay, methods, shape, &workspace);
+	weir_replay_init(replay, methods, shape);
 	return 0;
+}
+
+/* The shape with the chunks of each set counted. */
+int weir_replay_open(weir_replay *replay, const char *policy, const weir_policy_shape *shape)
+{
+	const weir_policy_methods *methods = weir_policy_find(policy);
+	weir_policy_shape counted = *shape;
+	uint32_t *set_chunks;
+	int code;
+
+	memset(replay, 0, sizeof *replay);
+	if (!methods || shape->chunks_count == 0 || shape->chunks_count > WEIR_POLICY_CHUNKS_MAX || shape->slots_count == 0)
+		return WEIR_EINVAL;
+	set_chunks = calloc(shape->sets_count, sizeof *set_chunks);
+	if (!set_chunks)
+		return WEIR_ENOMEM;
+	for (uint32_t i = 0; i < shape->chunks_count; i++)
+		set_chunks[shape->chunk_set[i]]++;
+	counted.set_chunks = set_chunks;
+	code = open_counted(replay, methods, &counted);
+	free(set_chunks);
+	return code;
 }
 
 void weir_replay_close(weir_replay *replay)

@@ -19,6 +19,11 @@ typedef struct weir_replay {
 	void *memory;
 } weir_replay;
 
+/* Carves its tables out of `workspace`, and fills them: for a replay within something else's memory; not to be closed. */
+void weir_replay_carve(weir_replay *replay, const weir_policy_methods *methods, const weir_policy_shape *shape,
+		       weir_workspace *workspace);
+void weir_replay_init(weir_replay *replay, const weir_policy_methods *methods, const weir_policy_shape *shape);
+
 /* Opens a replay of the named policy.  WEIR_EINVAL for an unknown name or an empty shape, WEIR_ENOMEM. */
 int weir_replay_open(weir_replay *replay, const char *policy, const weir_policy_shape *shape);
 void weir_replay_close(weir_replay *replay);

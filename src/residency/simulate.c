@@ -51,7 +51,13 @@ static int run_policy(const weir_routing *routing, const char *policy, uint32_t 
 	uint32_t layers_count = routing->info.layers_count, chunks_count = layers_count * experts_count;
 	uint32_t *chunk_set = calloc(chunks_count, sizeof *chunk_set), *set_class = calloc(layers_count, sizeof *set_class);
 	uint32_t *chunks = calloc(routing->info.picks_max, sizeof *chunks);
-	const weir_policy_shape shape = {chunks_count, layers_count, 1, slots_count, chunk_set, set_class, &slots_count};
+	const weir_policy_shape shape = {.chunks_count = chunks_count,
+					 .sets_count = layers_count,
+					 .classes_count = 1,
+					 .slots_count = slots_count,
+					 .chunk_set = chunk_set,
+					 .set_class = set_class,
+					 .class_slots = &slots_count};
 	weir_replay replay;
 	int code = WEIR_ENOMEM;
 

@@ -24,6 +24,7 @@
 #define REQUESTS_MAX 4096
 #define ALIGNMENT_LEAST 64 /* a cache line, and what tensors in files keep to */
 #define ALIGNMENT_ASSUMED 4096
+#define LEARNING_SHARE 64 /* tables that "auto" learns in take at most this part of the budget */
 
 static int check_options(const weir_store_options *options, weir_error *error)
 {
@@ -124,11 +125,12 @@ static weir_policy_shape shape_of(const weir_store *store, const weir_layout *la
 		.slots_count = store->slots_count,
 		.chunk_set = layout->chunk_set,
 		.set_class = layout->set_class,
+		.set_chunks = layout->set_chunks,
 		.class_slots = class_slots,
 	};
 }
 
-static void carve(weir_store *store, const weir_layout *layout, weir_workspace *workspace)
+static void carve(weir_store *store, const weir_policy_methods *methods, const weir_layout *layout, weir_workspace *workspace)
 {
 	weir_policy_shape shape = shape_of(store, layout, NULL);
 
@@ -139,32 +141,56 @@ static void carve(weir_store *store, const weir_layout *layout, weir_workspace *
 	store->files = weir_workspace_take(workspace, store->files_count, sizeof *store->files);
 	store->requests = weir_workspace_take(workspace, WEIR_STORE_BATCH, sizeof *store->requests);
 	store->completions = weir_workspace_take(workspace, WEIR_STORE_BATCH, sizeof *store->completions);
-	weir_policy_carve(&store->policy, &shape, workspace);
+	weir_policy_carve(&store->policy, methods, &shape, workspace);
 }
 
 /* Bytes of the store and its workspace with `slots_count` slots, or UINT64_MAX. */
-static uint64_t tables_bytes(const weir_store_options *options, const weir_layout *layout, uint32_t slots_count)
+static uint64_t tables_bytes(const weir_store_options *options, const weir_policy_methods *methods, const weir_layout *layout,
+			     uint32_t slots_count)
 {
 	weir_store measured = {0};
 	weir_workspace workspace = {0};
 
 	set_counts(&measured, options, layout);
 	measured.slots_count = slots_count;
-	carve(&measured, layout, &workspace);
+	carve(&measured, methods, layout, &workspace);
 	return workspace.used == SIZE_MAX ? UINT64_MAX : workspace.used + sizeof measured;
 }
 
 #define SLOT_OVERHEAD_BYTES (sizeof(weir_slot) + sizeof(weir_policy_slot))
 
 /* What a store costs beside its slots: tables without slots, and what rounding adds to the arrays of slots and to the slab. */
-static uint64_t fixed_bytes(const weir_store_options *options, const weir_layout *layout)
+static uint64_t fixed_bytes(const weir_store_options *options, const weir_policy_methods *methods, const weir_layout *layout)
 {
-	return tables_bytes(options, layout, 0) + 2 * WEIR_WORKSPACE_ALIGNMENT + weir_page_bytes();
+	return tables_bytes(options, methods, layout, 0) + 2 * WEIR_WORKSPACE_ALIGNMENT + weir_page_bytes();
 }
 
-static int divide_budget(weir_layout *layout, const weir_store_options *options, weir_error *error)
+/* What "auto" is where it must do without the tables that it learns in. */
+static const weir_policy_methods *least_methods(const weir_store_options *options)
 {
-	uint64_t fixed = fixed_bytes(options, layout);
+	const weir_policy_methods *methods = weir_policy_find(options->policy);
+
+	return methods->chooses ? weir_policy_find("lfu") : methods;
+}
+
+/* The policy asked for; "auto" learns where its tables take a small part of the budget, and not everything fits. */
+static const weir_policy_methods *choose_methods(const weir_store_options *options, const weir_layout *layout)
+{
+	const weir_policy_methods *methods = weir_policy_find(options->policy), *least = least_methods(options);
+	uint64_t fixed = fixed_bytes(options, least, layout), least_bytes, all_bytes;
+
+	if (!methods->chooses)
+		return methods;
+	if (weir_layout_cost(layout, SLOT_OVERHEAD_BYTES, options->slots_least, &least_bytes, &all_bytes) != 0 ||
+	    options->budget_bytes < fixed || options->budget_bytes - fixed >= all_bytes)
+		return least;
+	return fixed_bytes(options, methods, layout) - fixed > options->budget_bytes / LEARNING_SHARE ? least : methods;
+}
+
+static int divide_budget(weir_layout *layout, const weir_store_options *options, const weir_policy_methods *methods,
+			 weir_error *error)
+{
+	uint64_t fixed = fixed_bytes(options, methods, layout);
 	uint64_t left = options->budget_bytes > fixed ? options->budget_bytes - fixed : 0;
 	uint64_t least, all;
 	int code = weir_layout_divide(layout, left, SLOT_OVERHEAD_BYTES, options->slots_least);
@@ -177,11 +203,11 @@ static int divide_budget(weir_layout *layout, const weir_store_options *options,
 	return 0;
 }
 
-static int allocate_tables(weir_store *store, const weir_layout *layout, weir_error *error)
+static int allocate_tables(weir_store *store, const weir_policy_methods *methods, const weir_layout *layout, weir_error *error)
 {
 	weir_workspace workspace = {0};
 
-	carve(store, layout, &workspace);
+	carve(store, methods, layout, &workspace);
 	if (workspace.used != SIZE_MAX)
 		store->workspace = aligned_alloc(WEIR_WORKSPACE_ALIGNMENT, workspace.used);
 	if (!store->workspace)
@@ -189,7 +215,7 @@ static int allocate_tables(weir_store *store, const weir_layout *layout, weir_er
 	memset(store->workspace, 0, workspace.used);
 	store->tables_bytes = workspace.used + sizeof *store;
 	workspace = (weir_workspace){.base = store->workspace, .capacity = workspace.used};
-	carve(store, layout, &workspace);
+	carve(store, methods, layout, &workspace);
 	return 0;
 }
 
@@ -241,7 +267,7 @@ static void fill_leases(weir_store *store)
 	store->lease_free = 0;
 }
 
-static int fill_policy(weir_store *store, const weir_layout *layout, const char *name)
+static int fill_policy(weir_store *store, const weir_policy_methods *methods, const weir_layout *layout)
 {
 	uint32_t *class_slots = calloc(store->classes_count, sizeof *class_slots);
 	weir_policy_shape shape = shape_of(store, layout, class_slots);
@@ -250,7 +276,7 @@ static int fill_policy(weir_store *store, const weir_layout *layout, const char 
 		return WEIR_ENOMEM;
 	for (uint32_t i = 0; i < store->classes_count; i++)
 		class_slots[i] = store->classes[i].slots_count;
-	weir_policy_init(&store->policy, weir_policy_find(name), &shape);
+	weir_policy_init(&store->policy, methods, &shape);
 	free(class_slots);
 	return 0;
 }
@@ -271,13 +297,13 @@ static int map_slab(weir_store *store, weir_error *error)
 	return 0;
 }
 
-static int fill_store(weir_store *store, const weir_store_options *options, const weir_layout *layout, const uint32_t *files,
-		      weir_error *error)
+static int fill_store(weir_store *store, const weir_store_options *options, const weir_policy_methods *methods,
+		      const weir_layout *layout, const uint32_t *files, weir_error *error)
 {
 	int code;
 
 	set_counts(store, options, layout);
-	code = allocate_tables(store, layout, error);
+	code = allocate_tables(store, methods, layout, error);
 	if (code < 0)
 		return code;
 	store->demand = (weir_slot_list){.head = WEIR_NONE, .tail = WEIR_NONE, .name = WEIR_IN_DEMAND};
@@ -286,7 +312,7 @@ static int fill_store(weir_store *store, const weir_store_options *options, cons
 	fill_classes(store, layout);
 	fill_chunks(store, options->chunks, layout);
 	fill_leases(store);
-	if (fill_policy(store, layout, options->policy) < 0)
+	if (fill_policy(store, methods, layout) < 0)
 		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, ENOMEM, "no memory for the policy");
 	return map_slab(store, error);
 }
@@ -308,9 +334,11 @@ static int open_over(weir_io *io, const weir_store_options *options, const uint3
 	pthread_cond_init(&store->changed, NULL);
 	code = weir_layout_make(&layout, options->chunks, options->chunks_count, alignment_of(io), error);
 	if (code == 0) {
-		code = divide_budget(&layout, options, error);
+		const weir_policy_methods *methods = choose_methods(options, &layout);
+
+		code = divide_budget(&layout, options, methods, error);
 		if (code == 0)
-			code = fill_store(store, options, &layout, files, error);
+			code = fill_store(store, options, methods, &layout, files, error);
 		weir_layout_free(&layout);
 	}
 	if (code < 0) {
@@ -386,8 +414,8 @@ int weir_store_sizes(const weir_store_options *options, uint32_t slots_least, ui
 		return code;
 	code = weir_layout_cost(&layout, SLOT_OVERHEAD_BYTES, slots_least, least_bytes, all_bytes);
 	if (code == 0) {
-		*least_bytes += fixed_bytes(options, &layout);
-		*all_bytes += fixed_bytes(options, &layout);
+		*least_bytes += fixed_bytes(options, least_methods(options), &layout);
+		*all_bytes += fixed_bytes(options, least_methods(options), &layout);
 	}
 	weir_layout_free(&layout);
 	return code;

@@ -24,8 +24,8 @@ COVER = (
     ("middle", "uring", "lru", False, 2, "long", 512),
     ("all", "mmap", "lfu", True, 1, "short", 512),
 )
-COVER_MORE = (("middle", "mmap", "lru", True, 2, "long", 32), ("least", "uring", "lfu", False, 1, "long", 599),
-              ("all", "uring", "lfu", True, 2, "long", 149))
+COVER_MORE = (("middle", "mmap", "odds", True, 2, "long", 32), ("least", "uring", "auto", False, 1, "long", 599),
+              ("middle", "uring", "auto", True, 2, "long", 149))
 UNALIGNED = "moe-align8"  # the engine cannot map it
 
 

@@ -180,7 +180,7 @@ static void play(const store_fixture *fixture, uint64_t seed, bool faults, uint6
 }
 
 static const char *const METHODS[] = {"uring", "threads", "mmap"};
-static const char *const POLICIES[] = {"lfu", "lru", "lfu-global", "lru-global"};
+static const char *const POLICIES[] = {"odds", "auto", "lfu", "lru", "lfu-global", "lru-global"};
 
 static bool method_works(store_fixture *fixture, const char *method)
 {
