@@ -40,7 +40,7 @@ typedef struct weir_store_options {
 	uint32_t chunks_count;
 	uint64_t budget_bytes;	  /* of the slab and the store's own tables together */
 	uint32_t leases_max;	  /* leases held at one time; 0 takes 4096 */
-	const char *policy;	  /* "lru", "lfu" (ages, per group), "lru-global"...; NULL or "auto" */
+	const char *policy;	  /* a name of weir/simulate.h; NULL is "auto" */
 	const char *io_method;	  /* "auto", "uring", "threads", "mmap" */
 	const char *io_fault;	  /* for tests; NULL for none */
 	uint32_t queue_depth;	  /* 0 takes the default */
@@ -146,7 +146,7 @@ void weir_store_tick(weir_store *store);
 
 void weir_store_get_stats(weir_store *store, weir_store_stats *stats);
 void weir_store_reset_stats(weir_store *store);
-const char *weir_store_policy(const weir_store *store);
+const char *weir_store_policy(weir_store *store);
 const char *weir_store_io_method(const weir_store *store);
 
 #ifdef __cplusplus

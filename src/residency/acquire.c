@@ -138,6 +138,7 @@ int weir_store_acquire(weir_store *store, const uint32_t *chunks, uint32_t count
 		leases[i] = NULL;
 	}
 	weir_reads_start_demanded(store);
+	weir_policy_settle(&store->policy);
 	pthread_mutex_unlock(&store->mutex);
 	return (int)made;
 }

@@ -19,6 +19,7 @@
 #define Z_MOST 30.0f
 #define NEAREST 0.1
 #define NO_FOLLOW UINT64_MAX
+#define LANES 8
 
 static const float half_lives[WEIR_ODDS_RATES] = {1.5f, 6, 24, 96};
 
@@ -73,13 +74,29 @@ weir_odds *weir_odds_carve(const weir_policy_shape *shape, weir_workspace *works
 		to->rates[k] = weir_workspace_take(workspace, shape->chunks_count, sizeof *to->rates[k]);
 	to->odds = weir_workspace_take(workspace, shape->chunks_count, sizeof *to->odds);
 	for (int k = 0; k < WEIR_ODDS_FEATURES; k++)
-		to->scratch[k] = weir_workspace_take(workspace, largest, sizeof *to->scratch[k]);
+		to->features[k] = weir_workspace_take(workspace, shape->chunks_count, sizeof *to->features[k]);
+	to->scratch = weir_workspace_take(workspace, largest, sizeof *to->scratch);
 	to->used = weir_workspace_take(workspace, shape->chunks_count, sizeof *to->used);
 	to->follow = weir_workspace_take(workspace, bytes, sizeof *to->follow);
 	to->follow_count = weir_workspace_take(workspace, shape->chunks_count, sizeof *to->follow_count);
 	to->now = weir_workspace_take(workspace, picks, sizeof *to->now);
 	to->before = weir_workspace_take(workspace, picks, sizeof *to->before);
 	return odds;
+}
+
+static void init_weights(weir_odds *odds)
+{
+	for (int k = 0; k <= WEIR_ODDS_FEATURES; k++) {
+		odds->weight[k] = k < WEIR_ODDS_RATES ? 1.0f / WEIR_ODDS_RATES : 0;
+		odds->square[k] = SQUARE_LEAST;
+	}
+	odds->picked = odds->offered = 0;
+}
+
+static void clear(float *values, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		values[i] = 0;
 }
 
 void weir_odds_init(weir_policy *policy, const weir_policy_shape *shape)
@@ -91,23 +108,21 @@ void weir_odds_init(weir_policy *policy, const weir_policy_shape *shape)
 	for (uint32_t i = 0; i < policy->sets_count; i++) {
 		uint64_t count = policy->sets[i].chunks_count;
 
-		odds->sets[i] = (weir_odds_set){.follow_first = follows((uint32_t)count) ? follow : NO_FOLLOW, .position = i};
+		odds->sets[i] = (weir_odds_set){
+			.follow_first = follows((uint32_t)count) ? follow : NO_FOLLOW, .leader = WEIR_NONE, .position = i};
 		follow += follows((uint32_t)count) ? count * count : 0;
 	}
 	memset(odds->follow, 0, follow_bytes(shape, &largest));
 	memset(odds->used, 0, policy->chunks_count);
 	memset(odds->follow_count, 0, policy->chunks_count * sizeof *odds->follow_count);
-	for (uint32_t i = 0; i < policy->chunks_count; i++) {
-		for (int k = 0; k < WEIR_ODDS_RATES; k++)
-			odds->rates[k][i] = 0;
-		odds->odds[i] = 0;
-	}
-	for (int k = 0; k < WEIR_ODDS_FEATURES; k++) {
-		odds->weight[k] = k < WEIR_ODDS_RATES ? 1.0f / WEIR_ODDS_RATES : 0;
-		odds->square[k] = SQUARE_LEAST;
-	}
-	odds->picked = odds->offered = 0;
-	odds->open = WEIR_NONE;
+	for (int k = 0; k < WEIR_ODDS_RATES; k++)
+		clear(odds->rates[k], policy->chunks_count);
+	for (int k = 0; k < WEIR_ODDS_FEATURES; k++)
+		clear(odds->features[k], policy->chunks_count);
+	clear(odds->odds, policy->chunks_count);
+	init_weights(odds);
+	odds->open_count = 0;
+	odds->ended = WEIR_NONE;
 	odds->visits = 0;
 	odds->position = 0;
 	odds->positions = policy->sets_count;
@@ -145,15 +160,17 @@ static void fill_features(const weir_policy *policy, uint32_t set)
 	const weir_odds_set *entry = &odds->sets[set];
 	uint32_t first = policy->sets[set].first, count = policy->sets[set].chunks_count;
 	float mean = mean_of(odds), least = UNSEEN * mean, base = log2_about(mean);
-	float *follow = odds->scratch[WEIR_ODDS_RATES + 1];
+	float *follow = odds->features[WEIR_ODDS_RATES] + first;
 
-	for (int k = 0; k < WEIR_ODDS_RATES; k++)
+	for (int k = 0; k < WEIR_ODDS_RATES; k++) {
+		const float *rates = odds->rates[k] + first;
+		float *features = odds->features[k] + first;
+
 		for (uint32_t i = 0; i < count; i++)
-			odds->scratch[k][i] = log2_about(odds->rates[k][first + i] + least) - base;
-	for (uint32_t i = 0; i < count; i++)
-		odds->scratch[WEIR_ODDS_RATES][i] = 1;
+			features[i] = log2_about(rates[i] + least) - base;
+	}
 	if (entry->before_count == 0 || entry->follow_first == NO_FOLLOW) {
-		memset(follow, 0, count * sizeof *follow);
+		clear(follow, count);
 		return;
 	}
 	add_followers(policy, set, follow);
@@ -161,57 +178,76 @@ static void fill_features(const weir_policy *policy, uint32_t set)
 		follow[i] = log2_about(follow[i] + least) - base;
 }
 
-static float odds_at(const weir_odds *odds, uint32_t i, float base)
+/* The odds of all chunks of a set by its features, with the weights of now. */
+static void apply_weights(const weir_policy *policy, uint32_t set, float *result)
 {
-	float z = base;
+	const weir_odds *odds = policy->odds;
+	uint32_t first = policy->sets[set].first, count = policy->sets[set].chunks_count;
+	float mean = mean_of(odds), base = log2_about(mean / (1 - mean)) + odds->weight[WEIR_ODDS_FEATURES];
 
-	for (int k = 0; k < WEIR_ODDS_FEATURES; k++)
-		z += odds->weight[k] * odds->scratch[k][i];
-	if (!(z > -Z_MOST)) /* also what is no number */
-		z = -Z_MOST;
-	if (z > Z_MOST)
-		z = Z_MOST;
-	return 1.0f / (1.0f + exp2_about(-z));
-}
+	for (uint32_t i = 0; i < count; i++)
+		result[i] = base;
+	for (int k = 0; k < WEIR_ODDS_FEATURES; k++) {
+		const float *features = odds->features[k] + first;
+		float weight = odds->weight[k];
 
-static float base_of(const weir_odds *odds)
-{
-	float mean = mean_of(odds);
+		for (uint32_t i = 0; i < count; i++)
+			result[i] += weight * features[i];
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		float z = result[i] > -Z_MOST ? result[i] : -Z_MOST; /* also what is no number */
 
-	return log2_about(mean / (1 - mean));
+		result[i] = 1.0f / (1.0f + exp2_about(z < Z_MOST ? -z : -Z_MOST));
+	}
 }
 
 static void estimate(weir_policy *policy, uint32_t set)
 {
-	weir_odds *odds = policy->odds;
-	uint32_t first = policy->sets[set].first;
-	float base = base_of(odds);
-
 	fill_features(policy, set);
-	for (uint32_t i = 0; i < policy->sets[set].chunks_count; i++)
-		odds->odds[first + i] = odds_at(odds, i, base);
+	apply_weights(policy, set, policy->odds->odds + policy->sets[set].first);
 	weir_policy_rescored(policy, set);
 }
 
 /* --- learning ------------------------------------------------------------------------------------------------------------ */
 
+/* sum of a × b; in lanes, which a processor does at once. */
+static float dot(const float *a, const float *b, uint32_t count)
+{
+	float sums[LANES] = {0}, sum = 0;
+	uint32_t i = 0;
+
+	for (; i + LANES <= count; i += LANES)
+		for (uint32_t lane = 0; lane < LANES; lane++)
+			sums[lane] += a[i + lane] * b[i + lane];
+	for (; i < count; i++)
+		sum += a[i] * b[i];
+	for (uint32_t lane = 0; lane < LANES; lane++)
+		sum += sums[lane];
+	return sum;
+}
+
+static void correct_weight(weir_odds *odds, int k, float gradient)
+{
+	odds->square[k] += gradient * gradient;
+	odds->weight[k] += STEP * gradient / sqrtf(odds->square[k]);
+}
+
 static void correct_weights(weir_policy *policy, uint32_t set)
 {
 	weir_odds *odds = policy->odds;
-	uint32_t first = policy->sets[set].first;
-	float gradient[WEIR_ODDS_FEATURES] = {0}, base = base_of(odds);
+	uint32_t first = policy->sets[set].first, count = policy->sets[set].chunks_count;
+	float *missed = odds->scratch, gradient[WEIR_ODDS_FEATURES], sum = 0;
 
-	fill_features(policy, set);
-	for (uint32_t i = 0; i < policy->sets[set].chunks_count; i++) {
-		float missed = (float)odds->used[first + i] - odds_at(odds, i, base);
-
-		for (int k = 0; k < WEIR_ODDS_FEATURES; k++)
-			gradient[k] += missed * odds->scratch[k][i];
-	}
-	for (int k = 0; k < WEIR_ODDS_FEATURES; k++) {
-		odds->square[k] += gradient[k] * gradient[k];
-		odds->weight[k] += STEP * gradient[k] / sqrtf(odds->square[k]);
-	}
+	apply_weights(policy, set, missed);
+	for (uint32_t i = 0; i < count; i++)
+		missed[i] = (float)odds->used[first + i] - missed[i];
+	for (uint32_t i = 0; i < count; i++)
+		sum += missed[i];
+	for (int k = 0; k < WEIR_ODDS_FEATURES; k++)
+		gradient[k] = dot(missed, odds->features[k] + first, count);
+	for (int k = 0; k < WEIR_ODDS_FEATURES; k++)
+		correct_weight(odds, k, gradient[k]);
+	correct_weight(odds, WEIR_ODDS_FEATURES, sum);
 }
 
 static void halve_row(uint8_t *row, uint16_t *visits, uint32_t count)
@@ -221,7 +257,7 @@ static void halve_row(uint8_t *row, uint16_t *visits, uint32_t count)
 	*visits /= 2;
 }
 
-static void count_followers(weir_policy *policy, uint32_t set, uint32_t now_count)
+static void count_followers(weir_policy *policy, uint32_t set)
 {
 	weir_odds *odds = policy->odds;
 	weir_odds_set *entry = &odds->sets[set];
@@ -237,7 +273,7 @@ static void count_followers(weir_policy *policy, uint32_t set, uint32_t now_coun
 		if (odds->follow_count[first + pick] == UINT8_MAX) /* no byte of the row is larger */
 			halve_row(row, &odds->follow_count[first + pick], count);
 		odds->follow_count[first + pick]++;
-		for (uint32_t i = 0; i < now_count; i++)
+		for (uint32_t i = 0; i < entry->demanded; i++)
 			row[now[i]]++;
 	}
 }
@@ -258,7 +294,7 @@ static void count_rates(weir_policy *policy, uint32_t set)
 	}
 }
 
-static void learn(weir_policy *policy, uint32_t set, uint32_t now_count)
+static void learn(weir_policy *policy, uint32_t set)
 {
 	weir_odds *odds = policy->odds;
 	weir_odds_set *entry = &odds->sets[set];
@@ -266,33 +302,136 @@ static void learn(weir_policy *policy, uint32_t set, uint32_t now_count)
 
 	if (entry->visits > 0)
 		correct_weights(policy, set);
-	count_followers(policy, set, now_count);
+	count_followers(policy, set);
 	count_rates(policy, set);
-	memcpy(odds->before + list, odds->now + list, now_count * sizeof *odds->now);
-	entry->before_count = now_count;
+	memcpy(odds->before + list, odds->now + list, entry->demanded * sizeof *odds->now);
+	entry->before_count = entry->demanded;
 	if (entry->visits < UINT32_MAX - 1)
 		entry->visits++;
 	odds->picked += entry->demanded;
 	odds->offered += policy->sets[set].chunks_count;
 }
 
+/* --- leaders ---------------------------------------------------------------------------------------------------------------
+ */
+
+static bool is_broad(const weir_policy *policy, uint32_t set, uint32_t demanded)
+{
+	return demanded > policy->sets[set].chunks_count / 2 || demanded > WEIR_ODDS_PICKS_MAX;
+}
+
+/* Whether the visit that ends demanded the same numbers as the last visit of `leader`, in any order. */
+static bool same_picks(const weir_odds *odds, uint32_t leader, uint32_t set, bool broad)
+{
+	const uint16_t *now = odds->now + (size_t)set * WEIR_ODDS_PICKS_MAX;
+	const uint16_t *theirs = odds->before + (size_t)leader * WEIR_ODDS_PICKS_MAX;
+	uint32_t count = odds->sets[leader].before_count, found = 0;
+
+	if (broad)
+		return count == 0; /* theirs was broad as well */
+	if (count != odds->sets[set].demanded)
+		return false;
+	for (uint32_t i = 0; i < count; i++)
+		for (uint32_t k = 0; k < count; k++)
+			found += now[i] == theirs[k];
+	return found == count;
+}
+
+static uint32_t find_leader(const weir_policy *policy, uint32_t set)
+{
+	const weir_odds *odds = policy->odds;
+	uint32_t before = odds->ended;
+
+	if (odds->sets[set].ended > 0)
+		return odds->sets[set].leader;
+	if (before != WEIR_NONE && odds->sets[before].leader != WEIR_NONE)
+		before = odds->sets[before].leader;
+	if (before == WEIR_NONE || policy->sets[before].chunks_count != policy->sets[set].chunks_count)
+		return WEIR_NONE;
+	return before;
+}
+
+static void copy_state(weir_policy *policy, uint32_t from, uint32_t to)
+{
+	weir_odds *odds = policy->odds;
+	weir_odds_set *theirs = &odds->sets[from], *ours = &odds->sets[to];
+	uint32_t source = policy->sets[from].first, first = policy->sets[to].first, count = policy->sets[to].chunks_count;
+	size_t picks = WEIR_ODDS_PICKS_MAX;
+
+	for (int k = 0; k < WEIR_ODDS_RATES; k++)
+		memcpy(odds->rates[k] + first, odds->rates[k] + source, count * sizeof *odds->rates[k]);
+	for (int k = 0; k < WEIR_ODDS_FEATURES; k++)
+		memcpy(odds->features[k] + first, odds->features[k] + source, count * sizeof *odds->features[k]);
+	memcpy(odds->follow_count + first, odds->follow_count + source, count * sizeof *odds->follow_count);
+	if (ours->follow_first != NO_FOLLOW)
+		memcpy(odds->follow + ours->follow_first, odds->follow + theirs->follow_first, (size_t)count * count);
+	memcpy(odds->before + to * picks, odds->before + from * picks, picks * sizeof *odds->before);
+	ours->before_count = theirs->before_count;
+	ours->visits = theirs->visits;
+}
+
+/* True: the set's odds are its leader's, which has learned from this visit already. */
+static bool follow_leader(weir_policy *policy, uint32_t set, bool broad)
+{
+	weir_odds *odds = policy->odds;
+	weir_odds_set *entry = &odds->sets[set];
+	uint32_t leader = find_leader(policy, set), count = policy->sets[set].chunks_count;
+
+	if (leader != WEIR_NONE && odds->sets[leader].ended == entry->ended + 1 && same_picks(odds, leader, set, broad)) {
+		entry->leader = leader;
+		memcpy(odds->odds + policy->sets[set].first, odds->odds + policy->sets[leader].first,
+		       count * sizeof *odds->odds);
+		weir_policy_rescored(policy, set);
+		return true;
+	}
+	if (entry->leader != WEIR_NONE)
+		copy_state(policy, entry->leader, set);
+	entry->leader = WEIR_NONE;
+	return false;
+}
+
+/* --- visits ----------------------------------------------------------------------------------------------------------------
+ */
+
 static void end_visit(weir_policy *policy, uint32_t set)
 {
 	weir_odds *odds = policy->odds;
 	weir_odds_set *entry = &odds->sets[set];
-	uint32_t now_count = entry->demanded < WEIR_ODDS_PICKS_MAX ? entry->demanded : WEIR_ODDS_PICKS_MAX;
-	bool broad = entry->demanded > policy->sets[set].chunks_count / 2;
+	bool broad = is_broad(policy, set, entry->demanded);
 
-	if (broad)
-		entry->before_count = 0;
-	else
-		learn(policy, set, now_count);
-	memset(odds->used + policy->sets[set].first, 0, policy->sets[set].chunks_count);
-	odds->open = WEIR_NONE;
-	entry->demanded = 0;
-	estimate(policy, set);
+	if (!follow_leader(policy, set, broad)) {
+		if (broad)
+			entry->before_count = 0;
+		else
+			learn(policy, set);
+		estimate(policy, set);
+	}
 	if (!broad && policy->chooser)
-		weir_auto_visit(policy, set, odds->now + (size_t)set * WEIR_ODDS_PICKS_MAX, now_count);
+		weir_auto_visit(policy, set, odds->now + (size_t)set * WEIR_ODDS_PICKS_MAX, entry->demanded);
+	memset(odds->used + policy->sets[set].first, 0, policy->sets[set].chunks_count);
+	entry->demanded = 0;
+	entry->ended++;
+	odds->ended = set;
+}
+
+/* Ends the oldest visits until `left` are open. */
+static void end_visits(weir_policy *policy, uint32_t left)
+{
+	weir_odds *odds = policy->odds;
+	uint32_t ended = 0;
+
+	while (odds->open_count - ended > left)
+		end_visit(policy, odds->open[ended++]);
+	odds->open_count -= ended;
+	memmove(odds->open, odds->open + ended, odds->open_count * sizeof *odds->open);
+}
+
+static bool is_open(const weir_odds *odds, uint32_t set)
+{
+	for (uint32_t i = odds->open_count; i-- > 0;)
+		if (odds->open[i] == set)
+			return true;
+	return false;
 }
 
 /* False when it is none, but what is left of one. */
@@ -303,9 +442,9 @@ static bool begin_visit(weir_policy *policy, uint32_t set)
 
 	if (entry->number > 0 && entry->tick == policy->tick && odds->visits - entry->number < WEIR_ODDS_APART)
 		return false;
-	if (odds->open != WEIR_NONE)
-		end_visit(policy, odds->open);
-	odds->open = set;
+	if (odds->open_count == WEIR_ODDS_OPEN_MAX)
+		end_visits(policy, WEIR_ODDS_OPEN_MAX - 1);
+	odds->open[odds->open_count++] = set;
 	entry->tick = policy->tick;
 	entry->number = ++odds->visits;
 	entry->position = odds->position++;
@@ -318,22 +457,24 @@ void weir_odds_demand(weir_policy *policy, uint32_t chunk)
 	uint32_t set = policy->chunks[chunk].set, member = policy->chunks[chunk].member;
 	weir_odds_set *entry = &odds->sets[set];
 
-	if ((odds->open != set && !begin_visit(policy, set)) || odds->used[member])
+	if ((!is_open(odds, set) && !begin_visit(policy, set)) || odds->used[member])
 		return;
 	odds->used[member] = 1;
 	if (entry->demanded < WEIR_ODDS_PICKS_MAX)
 		odds->now[(size_t)set * WEIR_ODDS_PICKS_MAX + entry->demanded] = (uint16_t)(member - policy->sets[set].first);
 	entry->demanded++;
-	odds->odds[member] = 1;
-	weir_policy_rescored(policy, set);
+}
+
+void weir_odds_settle(weir_policy *policy)
+{
+	end_visits(policy, 0);
 }
 
 void weir_odds_tick(weir_policy *policy)
 {
 	weir_odds *odds = policy->odds;
 
-	if (odds->open != WEIR_NONE)
-		end_visit(policy, odds->open);
+	end_visits(policy, 0);
 	if (odds->position > 0)
 		odds->positions = odds->position;
 	odds->position = 0;
@@ -376,8 +517,8 @@ double weir_odds_of(const weir_policy *policy, uint32_t chunk)
 double weir_odds_nearness(const weir_policy *policy, uint32_t set)
 {
 	const weir_odds *odds = policy->odds;
-	int64_t around = odds->positions, now = (int64_t)odds->position - 1;
-	int64_t ahead = (int64_t)odds->sets[set].position - now;
+	int32_t around = (int32_t)odds->positions, now = (int32_t)odds->position - 1;
+	int32_t ahead = (int32_t)odds->sets[set].position - now;
 
 	if (around < 1)
 		around = 1;
@@ -385,7 +526,9 @@ double weir_odds_nearness(const weir_policy *policy, uint32_t set)
 		ahead += around;
 	if (ahead < 0)
 		ahead = 0;
-	return 1 / (NEAREST + (ahead < around ? (double)ahead / (double)around : 1));
+	if (ahead > around)
+		ahead = around;
+	return around / (NEAREST * around + ahead);
 }
 
 const char *weir_odds_broken(const weir_policy *policy)
@@ -400,8 +543,8 @@ const char *weir_odds_broken(const weir_policy *policy)
 			if (!(odds->odds[i] >= 0 && odds->odds[i] <= 1))
 				return "odds: between 0 and 1";
 		}
-		if (used != odds->sets[set].demanded || (used > 0 && odds->open != set))
-			return "odds: demanded = flags of the open visit";
+		if (used != odds->sets[set].demanded || (used > 0 && !is_open(odds, set)))
+			return "odds: demanded = flags of an open visit";
 	}
 	return NULL;
 }

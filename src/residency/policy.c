@@ -224,6 +224,12 @@ void weir_policy_tick(weir_policy *policy)
 		policy->chunks[i].count /= 2;
 }
 
+void weir_policy_settle(weir_policy *policy)
+{
+	if (policy->odds)
+		weir_odds_settle(policy);
+}
+
 /* --- victims ---------------------------------------------------------------------------------------------------------------
  */
 
@@ -233,7 +239,7 @@ static bool is_fresh(const weir_policy *policy, const weir_policy_slot *slot)
 }
 
 /* The slot of the set that goes first, without the fresh ones if asked. */
-static uint32_t pick(const weir_policy *policy, uint32_t set, bool spare_fresh)
+static uint32_t pick(const weir_policy *policy, uint32_t set, bool spare_fresh, double *slot_score)
 {
 	uint32_t lowest = WEIR_NONE;
 	double lowest_score = 0;
@@ -252,6 +258,7 @@ static uint32_t pick(const weir_policy *policy, uint32_t set, bool spare_fresh)
 		if (score <= 0) /* no score is less */
 			break;
 	}
+	*slot_score = lowest_score;
 	return lowest;
 }
 
@@ -260,32 +267,47 @@ static uint32_t lowest_of(weir_policy *policy, uint32_t set)
 	weir_policy_set *entry = &policy->sets[set];
 
 	if (!entry->lowest_known) {
-		entry->lowest = pick(policy, set, false);
+		entry->lowest = pick(policy, set, false, &entry->lowest_score);
 		entry->lowest_known = true;
 	}
 	return entry->lowest;
+}
+
+/* Score × nearness of the slot of the set that goes first.  Nearness changes with each visit, so ranks are kept for one. */
+static void update_rank(weir_policy *policy, uint32_t set)
+{
+	weir_policy_set *entry = &policy->sets[set];
+	uint64_t now = policy->odds ? policy->odds->visits : 0;
+
+	if (entry->lowest_known && entry->rank_at == now)
+		return;
+	if (lowest_of(policy, set) == WEIR_NONE)
+		return;
+	entry->rank = entry->lowest_score * (policy->methods->learns ? weir_odds_nearness(policy, set) : 1);
+	entry->rank_at = now;
 }
 
 /* The lowest of a pool; the fresh ones are left out if asked, and with them what else their set has. */
 static uint32_t lowest_of_pool(weir_policy *policy, const weir_policy_class *owner, bool spare_fresh)
 {
 	uint32_t lowest = WEIR_NONE;
-	double lowest_score = 0;
+	double lowest_rank = 0;
 
 	for (uint32_t set = owner->sets_first; set < owner->sets_first + owner->sets_count; set++) {
-		uint32_t slot = policy->sets[set].evictable ? lowest_of(policy, set) : WEIR_NONE;
-		double score;
+		const weir_policy_set *entry = &policy->sets[set];
 
-		if (slot == WEIR_NONE || (spare_fresh && is_fresh(policy, &policy->slots[slot])))
+		if (entry->evictable == 0)
 			continue;
-		score = policy->methods->score(policy, policy->slots[slot].chunk);
-		if (policy->methods->learns)
-			score *= weir_odds_nearness(policy, set);
-		if (lowest != WEIR_NONE && (score > lowest_score ||
-					    (score >= lowest_score && policy->slots[slot].order > policy->slots[lowest].order)))
+		update_rank(policy, set);
+		if (lowest != WEIR_NONE && entry->rank > lowest_rank)
 			continue;
-		lowest = slot;
-		lowest_score = score;
+		if (entry->lowest == WEIR_NONE || (spare_fresh && is_fresh(policy, &policy->slots[entry->lowest])))
+			continue;
+		if (lowest != WEIR_NONE && entry->rank >= lowest_rank &&
+		    policy->slots[entry->lowest].order > policy->slots[lowest].order)
+			continue;
+		lowest = entry->lowest;
+		lowest_rank = entry->rank;
 	}
 	return lowest;
 }
@@ -340,11 +362,12 @@ static uint32_t victim_for_hint(const weir_policy *policy, uint32_t chunk, weir_
 {
 	uint32_t own = policy->chunks[chunk].set;
 	uint32_t other = borrower(policy, own);
-	uint32_t slot = other == WEIR_NONE ? WEIR_NONE : pick(policy, other, true);
+	double score;
+	uint32_t slot = other == WEIR_NONE ? WEIR_NONE : pick(policy, other, true, &score);
 
 	if (slot != WEIR_NONE)
 		return slot;
-	slot = pick(policy, own, true);
+	slot = pick(policy, own, true, &score);
 	if (slot == WEIR_NONE || purpose == WEIR_FOR_EXPECTED)
 		return slot;
 	return policy->methods->less_wanted(policy, slot, chunk) ? slot : WEIR_NONE;
@@ -376,6 +399,7 @@ static const char *set_broken(const weir_policy *policy, uint32_t set)
 {
 	const weir_policy_set *entry = &policy->sets[set];
 	uint32_t resident = 0, evictable = 0, previous = WEIR_NONE;
+	double score;
 
 	for (uint32_t slot = entry->oldest; slot != WEIR_NONE; slot = policy->slots[slot].next) {
 		const weir_policy_slot *held = &policy->slots[slot];
@@ -395,7 +419,7 @@ static const char *set_broken(const weir_policy *policy, uint32_t set)
 		return "policy: newest = end of the list";
 	if (entry->resident != resident || entry->evictable != evictable)
 		return "policy: resident, evictable = what the set's list holds";
-	if (entry->lowest_known && entry->lowest != pick(policy, set, false))
+	if (entry->lowest_known && entry->lowest != pick(policy, set, false, &score))
 		return "policy: the lowest of a set is known only while it is";
 	return NULL;
 }

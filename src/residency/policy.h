@@ -106,6 +106,9 @@ typedef struct weir_policy_set {
 	uint64_t seeded; /* sum of the totals taken over from earlier runs */
 	uint32_t lowest; /* the evictable slot that goes first, where lowest_known; WEIR_NONE: there is none */
 	bool lowest_known;
+	double lowest_score;
+	double rank; /* of the lowest in its pool, as of rank_at */
+	uint64_t rank_at; /* weir_odds.visits */
 } weir_policy_set;
 
 typedef struct weir_policy_class {
@@ -145,6 +148,9 @@ void weir_policy_insert(weir_policy *policy, uint32_t chunk, uint32_t slot,
 void weir_policy_remove(weir_policy *policy, uint32_t slot);
 void weir_policy_set_evictable(weir_policy *policy, uint32_t slot, bool evictable);
 void weir_policy_tick(weir_policy *policy);
+
+/* To be called after the demands of an acquire, when their reads have been begun: what can be put off is done now. */
+void weir_policy_settle(weir_policy *policy);
 
 /* The slot to evict so that `chunk` can come, or WEIR_NONE.  Changes nothing that shows. */
 uint32_t weir_policy_victim(weir_policy *policy, uint32_t chunk, weir_policy_purpose purpose);

@@ -120,6 +120,7 @@ uint32_t weir_replay_demand(weir_replay *replay, const uint32_t *chunks, uint32_
 		weir_policy_demand(&replay->policy, chunks[i]);
 	}
 	set_pinned(replay, chunks, count, false);
+	weir_policy_settle(&replay->policy);
 	replay->demanded += count;
 	replay->hits += hits;
 	return hits;

@@ -472,9 +472,14 @@ void weir_store_reset_stats(weir_store *store)
 	pthread_mutex_unlock(&store->mutex);
 }
 
-const char *weir_store_policy(const weir_store *store)
+const char *weir_store_policy(weir_store *store)
 {
-	return store->policy.methods->name;
+	const char *name;
+
+	pthread_mutex_lock(&store->mutex);
+	name = store->policy.methods->name;
+	pthread_mutex_unlock(&store->mutex);
+	return name;
 }
 
 const char *weir_store_io_method(const weir_store *store)

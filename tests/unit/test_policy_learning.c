@@ -96,8 +96,8 @@ static void random_operation(test_world *world, uint64_t *random)
 		hint(policy, next_random(random) % CHUNKS, kind == 1 ? WEIR_FOR_PREFETCH : WEIR_FOR_EXPECTED);
 	else {
 		count = kind == 4 ? PER_SET : 1 + next_random(random) % PICKS; /* a prompt wants nearly all */
-		for (uint32_t i = 0; i < count; i++)
-			chunks[i] = chunk_of(set, (next_random(random) % 4 + i * 5) % PER_SET);
+		for (uint32_t i = 0; i < count; i++) /* of one set, or of several */
+			chunks[i] = chunk_of(kind < 8 ? set : (set + i) % SETS, (next_random(random) % 4 + i * 5) % PER_SET);
 		weir_replay_demand(&world->replay, chunks, count);
 	}
 	assert_sound(policy);
@@ -195,6 +195,44 @@ static void a_broad_visit_teaches_nothing(void **state)
 	weir_replay_close(&world.replay);
 }
 
+/* Sets 0, 1, 2 as the parts of a layer, set 3 alone: expert by expert in one demand, as some callers do it. */
+static void demand_parts(test_world *world, uint32_t number, uint32_t other, uint32_t last_part)
+{
+	const uint32_t chunks[] = {chunk_of(0, number), chunk_of(1, number), chunk_of(2, number),
+				   chunk_of(0, other),	chunk_of(1, other),  chunk_of(2, last_part)};
+	const uint32_t alone = chunk_of(3, number);
+
+	weir_replay_demand(&world->replay, chunks, sizeof chunks / sizeof chunks[0]);
+	weir_replay_demand(&world->replay, &alone, 1);
+	weir_policy_tick(&world->replay.policy);
+	assert_sound(&world->replay.policy);
+}
+
+static void parts_of_a_layer_follow_the_first_until_they_part(void **state)
+{
+	test_world world;
+	weir_policy *policy = open_world(&world, "odds", 1, CHUNKS);
+	const weir_odds_set *sets = policy->odds->sets;
+
+	(void)state;
+	for (uint32_t token = 0; token < 20; token++)
+		demand_parts(&world, 2, 5 + token % 8, 5 + token % 8);
+	assert_int_equal(sets[0].visits, 20);
+	assert_int_equal(sets[1].leader, 0);
+	assert_int_equal(sets[2].leader, 0);
+	assert_int_equal(sets[3].leader, WEIR_NONE);
+	for (uint32_t i = 0; i < PER_SET; i++)
+		assert_float_equal(weir_odds_of(policy, chunk_of(0, i)), weir_odds_of(policy, chunk_of(2, i)), 0);
+	assert_true(weir_odds_of(policy, chunk_of(1, 2)) > 0.5);
+	demand_parts(&world, 2, 7, 20);
+	assert_int_equal(sets[1].leader, 0);
+	assert_int_equal(sets[2].leader, WEIR_NONE);
+	assert_int_equal(sets[2].visits, sets[0].visits + 1); /* a copy, and what it learned itself */
+	assert_true(weir_odds_of(policy, chunk_of(2, 2)) > 0.5);
+	assert_true(weir_odds_of(policy, chunk_of(2, 20)) > weir_odds_of(policy, chunk_of(0, 20)));
+	weir_replay_close(&world.replay);
+}
+
 static void auto_leaves_a_candidate_that_does_worse(void **state)
 {
 	test_world world;
@@ -258,9 +296,13 @@ static void earlier_counts_decide_at_first(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_policy_keeps_its_invariants),	   cmocka_unit_test(what_follows_what_is_learned),
-		cmocka_unit_test(odds_rise_with_demand_and_stay_odds),	   cmocka_unit_test(a_broad_visit_teaches_nothing),
-		cmocka_unit_test(auto_leaves_a_candidate_that_does_worse), cmocka_unit_test(earlier_counts_decide_at_first),
+		cmocka_unit_test(every_policy_keeps_its_invariants),
+		cmocka_unit_test(what_follows_what_is_learned),
+		cmocka_unit_test(odds_rise_with_demand_and_stay_odds),
+		cmocka_unit_test(a_broad_visit_teaches_nothing),
+		cmocka_unit_test(parts_of_a_layer_follow_the_first_until_they_part),
+		cmocka_unit_test(auto_leaves_a_candidate_that_does_worse),
+		cmocka_unit_test(earlier_counts_decide_at_first),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
