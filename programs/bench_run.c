@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 #include "bench.h"
+#include "os/pagecache.h"
 
 #define MEASURE_SECONDS 0.5
 #define NUMBER_BYTES 24
@@ -105,29 +105,6 @@ static void drop_file(const char *path)
 	close(fd);
 }
 
-/* Bytes of a file that are in the page cache; BENCH_UNKNOWN before Linux 6.5. */
-static uint64_t cached_bytes(const char *path)
-{
-	struct {
-		uint64_t offset, bytes;
-	} all = {0, 0};
-	struct {
-		uint64_t cached, dirty, writeback, evicted, recently_evicted; /* pages */
-	} pages = {0};
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	long result = -1;
-
-	if (fd < 0)
-		return BENCH_UNKNOWN;
-#ifdef __NR_cachestat
-	result = syscall(__NR_cachestat, fd, &all, &pages, 0);
-#else
-	result = syscall(451, fd, &all, &pages, 0); /* the same number everywhere */
-#endif
-	close(fd);
-	return result ? BENCH_UNKNOWN : pages.cached * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 static void prepare_cache(const bench *b, bench_run *run)
 {
 	uint64_t bytes;
@@ -138,8 +115,7 @@ static void prepare_cache(const bench *b, bench_run *run)
 	for (uint32_t i = 0; i < b->shards_count; i++) {
 		if (b->drop_cache)
 			drop_file(b->shards[i]);
-		bytes = cached_bytes(b->shards[i]);
-		if (bytes == BENCH_UNKNOWN || run->cached_bytes == BENCH_UNKNOWN)
+		if (run->cached_bytes == BENCH_UNKNOWN || !weir_page_cache_file_bytes(b->shards[i], &bytes))
 			run->cached_bytes = BENCH_UNKNOWN;
 		else
 			run->cached_bytes += bytes;

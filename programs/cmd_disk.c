@@ -8,10 +8,12 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "cli.h"
 #include "commands.h"
+#include "os/pagecache.h"
 #include "output.h"
 #include "weir/disk.h"
 
@@ -25,6 +27,8 @@ typedef struct disk_run {
 	bool use_cache;
 	bool cached; /* the result was remembered, not measured now */
 	double seconds;
+	bool page_cache_known;
+	uint64_t page_cache_bytes; /* what the page cache held of the file before anything was read */
 	weir_disk disk;
 } disk_run;
 
@@ -71,8 +75,11 @@ static void remember(const disk_run *run)
 
 static int get_result(disk_run *run, weir_error *error)
 {
+	struct stat status;
 	int code;
 
+	run->page_cache_known = stat(run->path, &status) == 0 && S_ISREG(status.st_mode) &&
+				weir_page_cache_file_bytes(run->path, &run->page_cache_bytes);
 	run->cached = run->use_cache && !run->refresh && weir_disk_cached(run->path, &run->disk) == 0;
 	if (run->cached)
 		return 0;
@@ -120,6 +127,8 @@ static json_t *result_json(const disk_run *run)
 	json_object_set_new(object, "read_latency_us_p99", output_json_real(disk->read_latency_us_p99));
 	json_object_set_new(object, "burst_latency_us", output_json_real(disk->burst_latency_us));
 	json_object_set_new(object, "file_bytes", output_json_count(disk->file_bytes));
+	json_object_set_new(object, "page_cache_bytes",
+			    run->page_cache_known ? output_json_count(run->page_cache_bytes) : json_null());
 	json_object_set_new(object, "measured_at_s", json_integer(disk->measured_at_s));
 	json_object_set_new(object, "cached", json_boolean(run->cached));
 	json_object_set_new(object, "points", points_json(disk));
@@ -195,6 +204,15 @@ static void print_when(const disk_run *run)
 		printf("measured         %s (--refresh measures again)\n", text);
 }
 
+static void print_page_cache(const disk_run *run)
+{
+	char bytes[CLI_BYTES_TEXT];
+
+	if (run->page_cache_known && run->page_cache_bytes)
+		printf("page cache       holds %s of the file, which weir reads from there while that is faster\n",
+		       cli_bytes(run->page_cache_bytes, bytes));
+}
+
 static void print_chosen(const disk_run *run)
 {
 	const weir_disk *disk = &run->disk;
@@ -210,6 +228,7 @@ static void print_chosen(const disk_run *run)
 		       disk->offset_alignment_bytes, disk->memory_alignment_bytes);
 	else
 		printf("direct reads     no: this file system reads through the page cache\n");
+	print_page_cache(run);
 	print_when(run);
 }
 

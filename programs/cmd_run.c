@@ -337,6 +337,7 @@ static void fill_result(struct run *run)
 		fill_memory(report, result);
 		fill_chunks(report, result);
 		report->io.queue_depth = result->queue_depth;
+		report->io.page_cache_bytes = result->page_cache_bytes;
 		report->io.read_bytes_typical = result->read_bytes_typical;
 	}
 	report->prompt_tokens = result->prompt_tokens;

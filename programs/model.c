@@ -260,8 +260,8 @@ void model_remember(const model_files *files, const weir_engine_options *options
 	history_run run = {.at_s = (int64_t)time(NULL), .device_bytes_per_second = device_bytes_per_second};
 	weir_plan_seen seen;
 
-	if (tokens < TOKENS_LEAST || !plan->fits)
-		return;
+	if (tokens < TOKENS_LEAST || !plan->fits || result->page_cache_bytes > result->bytes_read / 16)
+		return; /* what the page cache gave says nothing about the drive */
 	seen = (weir_plan_seen){.compute_seconds = (result->seconds - result->stall_seconds) / tokens,
 				.stall_seconds = result->stall_seconds / tokens,
 				.bytes_per_token = (double)result->bytes_read / tokens};

@@ -38,7 +38,7 @@ void weir_report_clear(weir_report *report)
 		.evictions = none,
 		.stall_seconds = NAN,
 		.lookahead = {-1, NAN, NAN},
-		.io = {NULL, none, none, NAN},
+		.io = {NULL, none, none, NAN, none},
 		.bound = {NAN, NAN, NAN, NAN},
 		.forecast = {NAN, NAN},
 	};
@@ -63,13 +63,20 @@ static double later_tokens(const weir_report *report)
 	return report->tokens != WEIR_REPORT_NONE && report->tokens > 1 ? (double)(report->tokens - 1) : NAN;
 }
 
+/* Without what the page cache gave: copying that is part of computing. */
+static double drive_bytes_per_token(const weir_report *report)
+{
+	uint64_t cached = report->io.page_cache_bytes == WEIR_REPORT_NONE ? 0 : report->io.page_cache_bytes;
+
+	return report->bytes_read < cached ? 0 : ratio(real(report->bytes_read) - (double)cached, later_tokens(report));
+}
+
 static void derive_bound(weir_report *report)
 {
-	double tokens = later_tokens(report), compute, io, slower;
+	double tokens = later_tokens(report), bytes = drive_bytes_per_token(report), compute, io, slower;
 
 	compute = ratio(report->seconds - report->stall_seconds, tokens);
-	io = report->bytes_per_token > 0 ? ratio(report->bytes_per_token, report->io.device_bytes_per_second)
-					 : report->bytes_per_token;
+	io = bytes > 0 ? ratio(bytes, report->io.device_bytes_per_second) : bytes;
 	slower = compute > io ? compute : io;
 	report->bound.compute_seconds = compute < 0 ? 0 : compute;
 	report->bound.io_seconds = io;
@@ -168,6 +175,7 @@ static void put_drive(json_t *object, const weir_report *report)
 	put_count(io, "queue_depth", report->io.queue_depth);
 	put_count(io, "read_bytes_typical", report->io.read_bytes_typical);
 	put_real(io, "device_bytes_per_second", report->io.device_bytes_per_second);
+	put_count(io, "page_cache_bytes", report->io.page_cache_bytes);
 	json_object_set_new(object, "io", io);
 	put_real(bound, "compute_seconds", report->bound.compute_seconds);
 	put_real(bound, "io_seconds", report->bound.io_seconds);
@@ -238,11 +246,13 @@ static void print_memory(const weir_report *report)
 
 static void print_drive(const weir_report *report)
 {
-	char bytes[CLI_BYTES_TEXT], rate[CLI_BYTES_TEXT];
+	char bytes[CLI_BYTES_TEXT], rate[CLI_BYTES_TEXT], cached[CLI_BYTES_TEXT];
 
 	if (!(report->bytes_per_token > 0))
 		return;
 	fprintf(stderr, "drive: %s a token", cli_bytes((uint64_t)report->bytes_per_token, bytes));
+	if (report->io.page_cache_bytes != WEIR_REPORT_NONE && report->io.page_cache_bytes)
+		fprintf(stderr, "; %s in all from the page cache", cli_bytes(report->io.page_cache_bytes, cached));
 	if (isfinite(report->stall_seconds))
 		fprintf(stderr, "; waited %.2f s for it", report->stall_seconds);
 	if (isfinite(report->io.device_bytes_per_second))

@@ -54,6 +54,7 @@ typedef struct weir_report {
 		const char *method;
 		uint64_t queue_depth, read_bytes_typical;
 		double device_bytes_per_second;
+		uint64_t page_cache_bytes; /* of bytes_read */
 	} io;
 	struct {
 		double compute_seconds, io_seconds, tokens_per_second, ratio;

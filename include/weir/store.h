@@ -27,7 +27,7 @@ typedef struct weir_lease weir_lease;
 /* What a store can hold: `group` is the set that a per-layer policy counts over (all experts of one tensor), numbered from 0
  * without gaps. */
 typedef struct weir_chunk {
-	uint32_t file;	 /* index into weir_store_options.paths */
+	uint32_t file; /* index into weir_store_options.paths */
 	uint32_t group;
 	uint64_t offset; /* in the file, bytes */
 	uint64_t bytes;
@@ -38,32 +38,34 @@ typedef struct weir_store_options {
 	uint32_t paths_count;
 	const weir_chunk *chunks; /* copied; chunk ids are indexes into it */
 	uint32_t chunks_count;
-	uint64_t budget_bytes;	  /* of the slab and the store's own tables together */
-	uint32_t leases_max;	  /* leases held at one time; 0 takes 4096 */
-	const char *policy;	  /* a name of weir/simulate.h; NULL is "auto" */
-	const char *io_method;	  /* "auto", "uring", "threads", "mmap" */
-	const char *io_fault;	  /* for tests; NULL for none */
-	uint32_t queue_depth;	  /* 0 takes the default */
-	uint32_t piece_bytes;	  /* 0 takes the default */
-	uint32_t slots_least;	  /* of each size (or one per chunk, if there are fewer); 0 takes 1 */
-	uint32_t data_alignment;  /* chunks are moved to a multiple of this (a power of two, at most 64) once they are
-				     read, where their offset in the file is none; 0: they stay where they were read to */
+	uint64_t budget_bytes; /* of the slab and the store's own tables together */
+	uint32_t leases_max; /* leases held at one time; 0 takes 4096 */
+	const char *policy; /* a name of weir/simulate.h; NULL is "auto" */
+	const char *io_method; /* "auto", "uring", "threads", "mmap" */
+	const char *io_fault; /* for tests; NULL for none */
+	uint32_t queue_depth; /* 0 takes the default */
+	uint32_t piece_bytes; /* 0 takes the default */
+	uint32_t slots_least; /* of each size (or one per chunk, if there are fewer); 0 takes 1 */
+	uint32_t data_alignment; /* chunks are moved to a multiple of this (a power of two, at most 64) once they are
+				    read, where their offset in the file is none; 0: they stay where they were read to */
+	bool page_cache; /* read from there what it holds, while that is faster; it is never filled */
 } weir_store_options;
 
 /* Counters since open or since weir_store_reset_stats.  demanded = hits + joined + misses. */
 typedef struct weir_store_stats {
-	uint64_t demanded;	/* chunks acquired */
-	uint64_t hits;		/* ... that were ready */
-	uint64_t joined;	/* ... that were already being read */
-	uint64_t misses;	/* ... that had to be read */
-	uint64_t prefetched;	/* chunks read because of weir_store_prefetch and weir_store_expect */
+	uint64_t demanded; /* chunks acquired */
+	uint64_t hits; /* ... that were ready */
+	uint64_t joined; /* ... that were already being read */
+	uint64_t misses; /* ... that had to be read */
+	uint64_t prefetched; /* chunks read because of weir_store_prefetch and weir_store_expect */
 	uint64_t prefetch_used; /* ... of which were acquired before they were evicted */
 	uint64_t evictions;
-	uint64_t bytes_read;	/* from the drive, alignment included */
-	uint64_t stall_ns;	/* time during which at least one thread waited for a read */
+	uint64_t bytes_read; /* from the drive or the page cache, alignment included */
+	uint64_t stall_ns; /* time during which at least one thread waited for a read */
 	uint32_t slots_count, slots_free, slots_loading, slots_ready, slots_pinned;
 	uint64_t slab_bytes;
-	uint32_t slots_failed;	/* read failed and lease not yet released; slots_count = free + loading + ready + failed */
+	uint32_t slots_failed; /* read failed and lease not yet released; slots_count = free + loading + ready + failed */
+	uint64_t page_cache_bytes; /* of bytes_read, what the page cache held */
 } weir_store_stats;
 
 /* Where a lease's bytes lie, for callers that address slots by number: the slots of one size are evenly spaced, and

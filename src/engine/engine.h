@@ -62,6 +62,7 @@ typedef struct weir_engine_result {
 	double first_token_seconds; /* from weir_engine_open to the first token */
 	double load_seconds; /* opening and starting */
 	uint64_t bytes_read; /* while generating, after the first token */
+	uint64_t page_cache_bytes; /* of bytes_read, what came from the page cache */
 	uint64_t prompt_bytes_read;
 	uint64_t total_bytes_read; /* resident weights included */
 	uint64_t demanded, hits, joined, misses, prefetched, prefetch_used, evictions; /* while generating */

@@ -251,6 +251,9 @@ static void fill_reads(generation *g, const weir_session_stats *now)
 		return;
 	}
 	r->bytes_read = bytes_of(now) - bytes_of(&g->after_first);
+	r->page_cache_bytes = now->page_cache_bytes - g->after_first.page_cache_bytes;
+	if (r->page_cache_bytes > r->bytes_read) /* read as soon as it is copied, not with the rest of its request */
+		r->page_cache_bytes = r->bytes_read;
 	r->prompt_bytes_read = bytes_of(&g->after_first) - bytes_of(&g->before);
 	r->stall_seconds = (double)(stall_of(now) - stall_of(&g->after_first)) / NS_PER_SECOND;
 	r->prompt_stall_seconds = (double)(stall_of(&g->after_first) - stall_of(&g->before)) / NS_PER_SECOND;

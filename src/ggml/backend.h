@@ -42,6 +42,7 @@ typedef struct weir_session_stats {
 	weir_store_stats experts;
 	uint64_t dense_bytes_read; /* through the ring, rows included */
 	uint64_t start_bytes_read; /* resident weights, read once */
+	uint64_t page_cache_bytes; /* of all that was read, what the page cache held */
 	uint64_t dense_stall_ns;
 	uint32_t queue_depth;
 	uint64_t read_bytes_typical;

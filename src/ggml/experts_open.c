@@ -81,7 +81,8 @@ static int open_store(weir_session *session, uint32_t chunks_count, uint32_t lea
 				      .io_method = session->options.io_method,
 				      .io_fault = session->options.io_fault,
 				      .queue_depth = session->options.queue_depth,
-				      .piece_bytes = session->options.piece_bytes};
+				      .piece_bytes = session->options.piece_bytes,
+				      .page_cache = session->page_cache};
 	int result;
 
 	if (!chunks || !paths) {

@@ -119,6 +119,7 @@ static void put_drive(json_t *object, const weir_session_stats *stats)
 	json_object_set_new(io, "queue_depth", count_if(stats->io_method, stats->queue_depth));
 	json_object_set_new(io, "read_bytes_typical", count_if(stats->io_method, stats->read_bytes_typical));
 	PUT_NULLS(io, "device_bytes_per_second");
+	json_object_set_new(io, "page_cache_bytes", count_if(stats->io_method, stats->page_cache_bytes));
 	PUT_NULLS(bound, "compute_seconds", "io_seconds", "tokens_per_second", "ratio");
 	PUT_NULLS(forecast, "tokens_per_second", "error");
 	json_object_set_new(object, "io", io);

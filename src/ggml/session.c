@@ -119,6 +119,7 @@ static weir_io_options io_options(const weir_session *session)
 	return (weir_io_options){.method = session->options.io_method,
 				 .queue_depth = session->options.queue_depth,
 				 .piece_bytes = session->options.piece_bytes,
+				 .page_cache = session->page_cache,
 				 .fault = session->options.io_fault};
 }
 
@@ -339,6 +340,8 @@ void weir_session_set_error(weir_session *session, const weir_error *error)
 
 void weir_session_get_stats(const weir_session *session, weir_session_stats *stats)
 {
+	weir_io_stats io;
+
 	memset(stats, 0, sizeof *stats);
 	stats->start_bytes_read = session->start_bytes_read;
 	if (session->store) {
@@ -351,6 +354,8 @@ void weir_session_get_stats(const weir_session *session, weir_session_stats *sta
 	if (session->rows)
 		weir_rows_add_stats(session->rows, stats);
 	if (session->io) {
+		weir_io_get_stats(session->io, &io);
+		stats->page_cache_bytes = io.page_cache_bytes + stats->experts.page_cache_bytes;
 		stats->io_method = weir_io_method(session->io);
 		stats->queue_depth = weir_io_queue_depth(session->io);
 		stats->read_bytes_typical = weir_io_piece_bytes(session->io);

@@ -90,6 +90,7 @@ struct weir_session {
 	weir_error error; /* of the last graph */
 	weir_error start_error; /* of a start that failed; code 0: none */
 	weir_backend_options options;
+	bool page_cache; /* may be read: nobody asked for a method by name */
 
 	weir_file *files;
 	uint32_t files_count;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "io/cached.h"
 #include "io/fault.h"
 #include "io/io_types.h"
 
@@ -86,7 +87,7 @@ uint64_t weir_io_memory_bytes(const weir_io_options *options)
 	for (size_t i = 0; i < METHODS_COUNT; i++)
 		if (may_become(METHODS[i], options->method) && METHODS[i]->memory_bytes(queue_depth, piece_bytes) > most)
 			most = METHODS[i]->memory_bytes(queue_depth, piece_bytes);
-	return most + sizeof(weir_io) + queue_depth * (sizeof(weir_io_piece) + sizeof(weir_io_result)) +
+	return most + sizeof(weir_io) + queue_depth * (sizeof(weir_io_piece) + 2 * sizeof(weir_io_result)) +
 	       or_default(options->requests_max, DEFAULT_REQUESTS_MAX) * sizeof(weir_io_entry);
 }
 
@@ -128,6 +129,19 @@ static int choose_method(weir_io *io, const char *name, weir_error *error)
 			 "unknown I/O method \"%s\": auto, uring, threads or mmap", name);
 }
 
+/* Going without is no failure. */
+static void wrap_page_cache(weir_io *io, const weir_io_options *options)
+{
+	void *wrapped;
+
+	if (!options->page_cache || !io->direct)
+		return;
+	if (weir_io_cached_wrap(io->method, io->state, io->queue_depth, &wrapped, NULL) != 0)
+		return;
+	io->method = &weir_io_cached;
+	io->state = io->cached = wrapped;
+}
+
 static int wrap_faults(weir_io *io, const char *description, weir_error *error)
 {
 	void *wrapped;
@@ -161,6 +175,8 @@ int weir_io_open(const weir_io_options *options, weir_io **io, weir_error *error
 		code = allocate(opened, error);
 	if (code == 0)
 		code = choose_method(opened, options->method, error);
+	if (code == 0)
+		wrap_page_cache(opened, options);
 	if (code == 0)
 		code = wrap_faults(opened, options->fault, error);
 	if (code != 0) {
@@ -246,4 +262,5 @@ const char *weir_io_method(const weir_io *io)
 void weir_io_get_stats(const weir_io *io, weir_io_stats *stats)
 {
 	*stats = io->stats;
+	stats->page_cache_bytes = io->cached ? weir_io_cached_bytes(io->cached) : 0;
 }

@@ -26,6 +26,7 @@ typedef struct weir_io_options {
 	uint32_t queue_depth; /* pieces in flight; 0 takes the default (32) */
 	uint32_t piece_bytes; /* largest single read; 0 takes the default (1 MiB); rounded up to the alignment */
 	uint32_t requests_max; /* requests pending or in flight; 0 takes the default (4096) */
+	bool page_cache; /* besides a direct method: read from there what it holds, while that is faster; it is never filled */
 	const char *fault; /* fault description (fault.h), NULL or "" for none */
 } weir_io_options;
 
@@ -52,6 +53,7 @@ typedef struct weir_io_completion {
 
 typedef struct weir_io_stats {
 	uint64_t requests, pieces, bytes; /* completed */
+	uint64_t page_cache_bytes; /* of pieces that came from the page cache */
 	uint64_t retries; /* short reads resumed, EINTR, EAGAIN */
 } weir_io_stats;
 

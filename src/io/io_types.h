@@ -67,6 +67,7 @@ typedef struct weir_method {
 	int (*start)(void *state, const weir_io_piece *piece); /* 0, or -errno and the piece is not in flight */
 	void (*flush)(void *state); /* after the last start of a batch: all of it is under way */
 	uint32_t (*collect)(void *state, weir_io_result *results, uint32_t capacity); /* never waits */
+	bool (*has_results)(void *state); /* whether start itself brought results; NULL: it never does */
 	void (*wait)(void *state, uint64_t timeout_us); /* until collect would give something, a wake, or the time */
 	void (*wake)(void *state); /* effective after the next flush */
 } weir_method;
@@ -104,6 +105,7 @@ typedef struct weir_io_list {
 struct weir_io {
 	const weir_method *method;
 	void *state;
+	void *cached; /* the state of the wrapper that asks the page cache (cached.h), or NULL */
 	const char *method_name; /* of the method itself, below a fault wrapper */
 	bool direct; /* likewise */
 	uint32_t queue_depth, piece_bytes, requests_max;

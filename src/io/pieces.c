@@ -241,17 +241,26 @@ static void start_queued(weir_io *io)
 	}
 }
 
-/* A piece that fails in start is freed there, and start_queued may use it again: results are taken first, as a whole. */
+static bool has_results(const weir_io *io)
+{
+	return io->method->has_results && io->method->has_results(io->state);
+}
+
+/* A piece that fails in start is freed there, and start_queued may use it again: results are taken first, as a whole.  A start
+ * may bring its result at once, and then there is room for a further one. */
 void weir_io_progress(weir_io *io, bool restart)
 {
-	uint32_t count = io->method->collect(io->state, io->results, io->queue_depth + 1);
-	uint32_t i;
+	uint32_t count, total = 0, i;
 
-	for (i = 0; i < count; i++)
-		take_result(io, &io->results[i], restart);
-	if (restart)
-		start_queued(io);
-	if ((count || io->done.count) && atomic_load(&io->waiting))
+	do {
+		count = io->method->collect(io->state, io->results, io->queue_depth + 1);
+		for (i = 0; i < count; i++)
+			take_result(io, &io->results[i], restart);
+		if (restart)
+			start_queued(io);
+		total += count;
+	} while (restart && has_results(io));
+	if ((total || io->done.count) && atomic_load(&io->waiting))
 		io->method->wake(io->state);
 	io->method->flush(io->state);
 	assert(weir_io_in_flight(io) <= io->queue_depth);

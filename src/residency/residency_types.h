@@ -139,6 +139,7 @@ struct weir_store {
 	uint32_t waiters; /* threads that wait for a read, either way */
 	uint64_t stall_start_ns; /* when waiters became 1 */
 	uint64_t io_bytes_base; /* the I/O method's bytes at the last reset of the statistics */
+	uint64_t page_cache_bytes_base; /* likewise */
 	weir_store_stats stats; /* counters only */
 };
 

@@ -50,6 +50,7 @@ static int open_io(const weir_store_options *options, weir_io **io, weir_error *
 		.method = options->io_method,
 		.queue_depth = options->queue_depth,
 		.piece_bytes = options->piece_bytes,
+		.page_cache = options->page_cache,
 		.requests_max = options->chunks_count < REQUESTS_MAX ? options->chunks_count : REQUESTS_MAX,
 		.fault = options->io_fault,
 	};
@@ -437,21 +438,17 @@ static uint32_t count_pinned(const weir_store *store)
 	return pinned;
 }
 
-static uint64_t io_bytes(const weir_store *store)
-{
-	weir_io_stats io_stats;
-
-	weir_io_get_stats(store->io, &io_stats);
-	return io_stats.bytes;
-}
-
 void weir_store_get_stats(weir_store *store, weir_store_stats *stats)
 {
+	weir_io_stats io;
+
 	pthread_mutex_lock(&store->mutex);
 	*stats = store->stats;
 	if (store->waiters > 0)
 		stats->stall_ns += weir_clock_ns() - store->stall_start_ns;
-	stats->bytes_read = io_bytes(store) - store->io_bytes_base;
+	weir_io_get_stats(store->io, &io);
+	stats->bytes_read = io.bytes - store->io_bytes_base;
+	stats->page_cache_bytes = io.page_cache_bytes - store->page_cache_bytes_base;
 	stats->slots_count = store->slots_count;
 	stats->slots_free = store->states_count[WEIR_SLOT_FREE];
 	stats->slots_loading = store->states_count[WEIR_SLOT_LOADING];
@@ -464,9 +461,13 @@ void weir_store_get_stats(weir_store *store, weir_store_stats *stats)
 
 void weir_store_reset_stats(weir_store *store)
 {
+	weir_io_stats io;
+
 	pthread_mutex_lock(&store->mutex);
 	store->stats = (weir_store_stats){0};
-	store->io_bytes_base = io_bytes(store);
+	weir_io_get_stats(store->io, &io);
+	store->io_bytes_base = io.bytes;
+	store->page_cache_bytes_base = io.page_cache_bytes;
 	if (store->waiters > 0)
 		store->stall_start_ns = weir_clock_ns();
 	pthread_mutex_unlock(&store->mutex);

@@ -320,7 +320,8 @@ class Report(WithEngine):
         self.assertEqual(list(report), REPORT)
         self.assertEqual(list(report["memory"]), MEMORY)
         self.assertEqual(list(report["slots"]), ["count", "bytes"])
-        self.assertEqual(list(report["io"]), ["method", "queue_depth", "read_bytes_typical", "device_bytes_per_second"])
+        self.assertEqual(list(report["io"]), ["method", "queue_depth", "read_bytes_typical", "device_bytes_per_second",
+                                                "page_cache_bytes"])
         self.assertEqual(list(report["bound"]), ["compute_seconds", "io_seconds", "tokens_per_second", "ratio"])
         self.assertEqual(list(report["forecast"]), ["tokens_per_second", "error"])
         self.assertEqual(report["exit"], code)

@@ -73,6 +73,62 @@ class Tuning(unittest.TestCase):
             self.assertEqual(self.report(cache)["io"]["queue_depth"], 32)
 
 
+class PageCache(unittest.TestCase):
+    """What another reader left in the page cache is read from there; nothing is brought into it."""
+
+    def models(self):
+        known, _ = harness.given_models()
+        found = [path for path in known.values() if os.path.getsize(path) > 40 * harness.MIB]  # the start drops 16 MiB
+        if not found:
+            self.skipTest("no model that is large enough")
+        return found
+
+    @staticmethod
+    def cached_pages(path, cached):
+        """Empties the page cache of a file, or fills it."""
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            while cached and file.read(harness.MIB):
+                pass
+
+    def report(self, model, *more):
+        budget = harness.least_budget(model, 128) + 4 * harness.MIB
+        with tempfile.TemporaryDirectory() as cache:
+            report = run_json(weir_command(model, budget, harness.prompt_of(model, 8), 12, 128, 2, *more),
+                              env={"XDG_CACHE_HOME": cache})
+            self.assertLessEqual(report["peak_memory_bytes"], report["budget_bytes"])
+            self.assertLessEqual(report["io"]["page_cache_bytes"], report["bytes_read"])
+            self.assertEqual(bool(os.path.isdir(os.path.join(cache, "weir", "models"))),
+                             report["io"]["page_cache_bytes"] <= report["bytes_read"] / 16, "what a run teaches is of the drive")
+        return report
+
+    def check(self, model):
+        self.cached_pages(model, False)
+        before = run_json([harness.WEIR, "disk", model, "--no-cache", "--seconds", "0.2", "--json"])
+        if before["page_cache_bytes"] is None or not before["direct"]:
+            self.skipTest("this kernel does not tell what is cached, or the file system has no direct reads")
+        cold = self.report(model)
+        self.assertGreater(cold["bytes_read"], 8 * harness.MIB)
+        self.assertLess(cold["io"]["page_cache_bytes"], cold["bytes_read"] / 8)
+        again = self.report(model)
+        self.assertLess(again["io"]["page_cache_bytes"], again["bytes_read"] / 8)  # the first run has not filled it
+        self.cached_pages(model, True)
+        named = self.report(model, "--io", "threads")
+        self.assertEqual(named["io"]["page_cache_bytes"], 0)  # that is what was asked for
+        self.cached_pages(model, True)
+        shown = run([harness.WEIR, "disk", model, "--no-cache", "--seconds", "0.2"]).out
+        self.assertIn("page cache       holds", shown)
+        hot = self.report(model)
+        self.assertGreater(hot["io"]["page_cache_bytes"], hot["bytes_read"] / 8)
+        self.assertLess(hot["bound"]["io_seconds"], hot["bytes_per_token"] / hot["io"]["device_bytes_per_second"])
+        self.assertEqual({r["logits_hash"] for r in (again, named, hot)}, {cold["logits_hash"]})
+
+    def test_reads_from_the_page_cache_what_it_holds(self):
+        for model in self.models():
+            with self.subTest(model=os.path.basename(model)):
+                self.check(model)
+
+
 class Forecast(unittest.TestCase):
     """A model's own runs inform the next forecast."""
 

@@ -69,7 +69,7 @@ static const struct {
 	{"memory", {"dense", "experts", "kv", "compute", "other"}},
 	{"slots", {"count", "bytes"}},
 	{"lookahead", {"guessing", "with_seconds", "without_seconds"}},
-	{"io", {"method", "queue_depth", "read_bytes_typical", "device_bytes_per_second"}},
+	{"io", {"method", "queue_depth", "read_bytes_typical", "device_bytes_per_second", "page_cache_bytes"}},
 	{"bound", {"compute_seconds", "io_seconds", "tokens_per_second", "ratio"}},
 	{"forecast", {"tokens_per_second", "error"}},
 };
@@ -191,6 +191,23 @@ static void compute_can_be_the_bound(void **state)
 	weir_report_derive(&report);
 	near(report.bound.tokens_per_second, 10);
 	near(report.bound.ratio, 0.5);
+}
+
+static void the_page_cache_is_not_the_drive(void **state)
+{
+	weir_report report = sample();
+
+	(void)state;
+	report.io.page_cache_bytes = 540;
+	weir_report_derive(&report);
+	near(report.bytes_per_token, 90);
+	near(report.bound.io_seconds, 0.05);
+	near(report.bound.tokens_per_second, 10);
+	near(report.bound.ratio, 0.5);
+	report.io.page_cache_bytes = 810;
+	weir_report_derive(&report);
+	near(report.bound.io_seconds, 0);
+	near(report.bound.tokens_per_second, 10);
 }
 
 static void without_reading_the_drive_does_not_matter(void **state)
@@ -622,6 +639,7 @@ int main(void)
 		cmocka_unit_test(what_does_not_apply_is_null),
 		cmocka_unit_test(rates_follow_from_counts),
 		cmocka_unit_test(compute_can_be_the_bound),
+		cmocka_unit_test(the_page_cache_is_not_the_drive),
 		cmocka_unit_test(without_reading_the_drive_does_not_matter),
 		cmocka_unit_test(one_token_has_no_rate),
 		cmocka_unit_test(an_unknown_drive_gives_no_bound),

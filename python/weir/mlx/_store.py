@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, byref, c_char_p, c_int, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_uint32, c_uint64, c_void_p
 from typing import Any, Dict, List, Optional, Sequence
 
 from .._lib import CError, NO_OFFSET, call, declare, lib, open_handle, raise_error
@@ -22,7 +22,7 @@ class COptions(ctypes.Structure):
     _fields_ = [("paths", POINTER(c_char_p)), ("paths_count", c_uint32), ("chunks", POINTER(CChunk)), ("chunks_count", c_uint32),
                 ("budget_bytes", c_uint64), ("leases_max", c_uint32), ("policy", c_char_p), ("io_method", c_char_p),
                 ("io_fault", c_char_p), ("queue_depth", c_uint32), ("piece_bytes", c_uint32), ("slots_least", c_uint32),
-                ("data_alignment", c_uint32)]
+                ("data_alignment", c_uint32), ("page_cache", c_bool)]
 
 
 class CStats(ctypes.Structure):
@@ -31,7 +31,7 @@ class CStats(ctypes.Structure):
     _fields_ = [(name, c_uint64) for name in ("demanded", "hits", "joined", "misses", "prefetched", "prefetch_used", "evictions",
                                               "bytes_read", "stall_ns")]
     _fields_ += [(name, c_uint32) for name in ("slots_count", "slots_free", "slots_loading", "slots_ready", "slots_pinned")]
-    _fields_ += [("slab_bytes", c_uint64), ("slots_failed", c_uint32)]
+    _fields_ += [("slab_bytes", c_uint64), ("slots_failed", c_uint32), ("page_cache_bytes", c_uint64)]
 
 
 _error = POINTER(CError)
@@ -83,7 +83,7 @@ class Chunks:
         self.options = COptions(
             paths=self._paths, paths_count=len(paths), chunks=self._chunks, chunks_count=len(chunks), leases_max=leases_max,
             policy=(policy or "auto").encode(), io_method=(io or "auto").encode(), io_fault=fault.encode() if fault else None,
-            slots_least=slots_least, data_alignment=8)
+            slots_least=slots_least, data_alignment=8, page_cache=io in (None, "auto"))
 
     def sizes(self) -> Sequence[int]:
         """Budgets of a store over them, bytes: the least, and one that holds everything."""
