@@ -4,13 +4,16 @@
 llama-bench and llama-server are the engine's own, from WEIR_ENGINE_DIR (its bin/ and lib/); they are given libggml-weir.so by
 GGML_BACKEND_PATH and libweir-mmap-preload.so by LD_PRELOAD, nothing else.  Skipped when one of the four is not there.
 """
+import atexit
 import contextlib
 import csv
+import functools
 import io
 import json
 import os
 import random
 import re
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -20,6 +23,9 @@ import urllib.error
 import urllib.request
 
 import harness as h
+import gguf_file  # the harness knows where
+import make_models
+import shapes
 
 BUILD = os.environ.get("WEIR_BUILD_DIR") or os.path.join(h.ROOT, "build")
 ENGINE = os.environ.get("WEIR_ENGINE_DIR") or ""
@@ -57,6 +63,18 @@ def post(port, path, body):
         return json.load(answer)
 
 
+@functools.lru_cache(None)
+def generated_model():
+    """One of 40 MB, most of it experts.  What a program takes besides differs by some MB from machine to machine and from one
+    context to the next: of a smaller model, a budget that is meant to hold a part would hold all of it, or not enough."""
+    folder = tempfile.mkdtemp(prefix="stock-model-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = os.path.join(folder, "moe-large.gguf")
+    shape = shapes.Shape("qwen3moe", 6, 256, 256, 4, 2, 64, 64, 4)
+    gguf_file.write(path, *make_models.parts_of(shape), make_models.Source(7).pieces)
+    return path
+
+
 class Stock(unittest.TestCase):
     """Starts programs in a folder of their own."""
 
@@ -76,7 +94,7 @@ class Stock(unittest.TestCase):
         """One that writes text with experts, where there is one; else a generated one."""
         found, _ = h.given_models()
         named = [path for name, path in found.items() if name.startswith("tinymoe")]
-        return named[0] if named else h.generated_models()["moe"]
+        return named[0] if named else generated_model()
 
     def environment(self, budget, **more):
         return {**os.environ, "LD_LIBRARY_PATH": os.path.join(ENGINE, "lib"), "LD_PRELOAD": PRELOAD,
