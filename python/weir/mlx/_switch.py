@@ -7,7 +7,8 @@ Each product is the one that mlx_lm's layer would have computed (``gather_qmm`` 
 shows the slot, so that results are the same bit for bit.
 
 The guard: MLX computes late.  A layer's leases are held until its result is evaluated, or nobody wants it any more; only then may
-its slots be read over.  Threads: one lock for all layers of a model.
+its slots be read over.  Threads: one lock for all layers of a model; MLX evaluates a
+result in the thread that asked for it.
 """
 from __future__ import annotations
 
@@ -27,6 +28,8 @@ from ._experts import Part
 from ._lookahead import Lookahead
 from ._shim import shim
 from ._store import RELEASE_NOTHING, Leases, Store
+
+_PAUSE_SECONDS, _PATIENCE = 0.002, 5000
 
 
 @dataclass
@@ -81,6 +84,15 @@ class Group:
     leases: Leases
 
 
+@dataclass(eq=False)
+class Pending:
+    """A result that is not evaluated yet, as far as is known, and what it will be computed from."""
+
+    result: Any
+    leases: Leases
+    thread: int
+
+
 class Engine:
     """The store, and the layers that run from it."""
 
@@ -91,7 +103,7 @@ class Engine:
         self.outside_ns = 0  # spent here and not in MLX or in waiting for the drive
         self.waiting_ns = 0
         self._arrays: Dict[Tuple[int, int], Tuple[int, Any]] = {}
-        self._pending: List[Tuple[Any, Leases]] = []
+        self._pending: List[Pending] = []
         self._lock = threading.RLock()
         self._small: Dict[int, Tuple[Any, Any]] = {}
         self._closed = False
@@ -156,13 +168,21 @@ class Engine:
         return np.array(indices).reshape(-1)
 
     def _settle(self) -> None:
-        """Gives back the leases of results that are evaluated or unwanted; evaluates the others first."""
-        wanted = [y for y, _ in self._pending if shim().inspect(y).references > 1]
+        """Gives back the leases of results that are evaluated or unwanted; evaluates those of this thread first.
+
+        What another thread has not evaluated yet, only that thread can: its leases stay.
+        """
+        thread, kept, wanted = threading.get_ident(), [], []
+        for pending in self._pending:
+            view = shim().inspect(pending.result)
+            if view.references > 1 and not view.data:
+                (wanted if pending.thread == thread else kept).append(pending)
         if wanted:
-            self._evaluate(wanted)
-        for _, leases in self._pending:
-            self.store.release(leases)
-        self._pending.clear()
+            self._evaluate([pending.result for pending in wanted])
+        done, self._pending = self._pending, kept
+        for pending in done:
+            if pending not in kept:
+                self.store.release(pending.leases)
 
     def _evaluate(self, arrays: List[Any]) -> None:
         start = time.perf_counter_ns()
@@ -198,8 +218,9 @@ class Engine:
                     limit = self._halve(group, todo)  # so that the next group can be read meanwhile
             if not groups:  # slots are taken by reads that were only guesses, or that were begun for more than there was room for
                 idle = 0 if self.store.wait_read() else idle + 1
-                if idle > 2:
-                    raise BusyError(f"{layer._name}: the slots do not hold one expert")
+                if idle > _PATIENCE or (idle > 2 and not self._pending):
+                    raise BusyError(f"{layer._name}: the slots do not hold one expert, beside what other threads have not evaluated")
+                self._wait_for_threads(idle)
                 continue
             group = groups.popleft()
             try:
@@ -215,8 +236,13 @@ class Engine:
                 self.store.release(group.leases)
             else:
                 self.lookahead.announce(layer._layer, rows.shape[0])
-                self._pending.append((result, group.leases))
+                self._pending.append(Pending(result, group.leases, threading.get_ident()))
         return results[0] if len(results) == 1 else mx.concatenate(results)
+
+    def _wait_for_threads(self, idle: int) -> None:
+        if self._pending and idle:
+            time.sleep(_PAUSE_SECONDS)
+            self._settle()
 
     def _halve(self, group: Group, todo: Deque[Work]) -> int:
         keep = max(1, (len(group.works) + 1) // 2)
