@@ -5,8 +5,8 @@
     speed   streamed with every expert in memory, beside mlx_lm's own generation of the same tokens; time outside MLX for each token
     load    load(mmap=True) of that model beside opening its headers: time, memory
 
-The model has the shapes of Qwen3's mixtures and random weights, and is made once in DIR (a temporary folder by default).  Run it with the
-Python that tools/setup/mlx.sh names; WEIR_LIBRARY names libweir.so.0 if the package is not installed.
+The model has the shapes of Qwen3's mixtures and random weights, and is made once in DIR (a temporary folder by default).  Run it with
+the Python that tools/setup/mlx.sh names; WEIR_LIBRARY names libweir.so.0 if the package is not installed.
 """
 import argparse
 import json
@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-CONFIG = {"model_type": "qwen3_moe", "hidden_size": 1024, "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 4,
-          "head_dim": 64, "rms_norm_eps": 1e-6, "vocab_size": 8192, "max_position_embeddings": 4096, "rope_theta": 1e6,
+CONFIG = {"model_type": "qwen3_moe", "hidden_size": 1024, "num_hidden_layers": 16, "num_attention_heads": 16,
+          "num_key_value_heads": 4, "head_dim": 64, "rms_norm_eps": 1e-6, "vocab_size": 8192, "max_position_embeddings": 4096, "rope_theta": 1e6,
           "tie_word_embeddings": False, "intermediate_size": 1024, "num_experts": 96, "num_experts_per_tok": 2,
           "moe_intermediate_size": 768, "decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True,
           "quantization": {"group_size": 64, "bits": 4}}
@@ -56,7 +56,8 @@ def make_model(folder):
             if header[name]["dtype"] == "U32":
                 blob = random.integers(0, 1 << 32, array.size, dtype=np.uint32)
             else:
-                values = 1 + random.standard_normal(array.size) * 0.02 if "norm" in name else random.standard_normal(array.size) * 0.004
+                spread, middle = (0.02, 1) if "norm" in name else (0.004, 0)
+                values = random.standard_normal(array.size) * spread + middle
                 blob = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
             file.write(blob.tobytes())
     os.replace(path + ".part", path)
@@ -106,8 +107,8 @@ def memory(folder):
     if run.returncode:
         return {"measure": "memory", "passed": False, "exit": run.returncode, "error": run.stderr.strip()[-400:]}
     found = json.loads(run.stdout)
-    return {"measure": "memory", "model_bytes": os.path.getsize(os.path.join(folder, "model.safetensors")), "limit_bytes": LIMIT_BYTES,
-            "cgroup": group.folder is not None, "cgroup_peak_bytes": peak, "budget_bytes": found["budget_bytes"],
+    size = os.path.getsize(os.path.join(folder, "model.safetensors"))
+    return {"measure": "memory", "model_bytes": size, "limit_bytes": LIMIT_BYTES, "cgroup": group.folder is not None, "cgroup_peak_bytes": peak, "budget_bytes": found["budget_bytes"],
             "peak_memory_bytes": found["peak_memory_bytes"], "tokens_per_second": found["tokens_per_second"],
             "hit_rate": found["hit_rate"], "slots": found["slots"],
             "passed": found["peak_memory_bytes"] <= found["budget_bytes"] and found["tokens"] == 8}

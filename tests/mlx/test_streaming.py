@@ -2,8 +2,10 @@
 """weir.mlx.load(streaming=True): the same logits with however few slots, whatever is lazy, and errors that leave nothing."""
 import gc
 import os
+import threading
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import mlx.core as mx
 import support
@@ -12,6 +14,7 @@ import weir
 import weir.mlx
 from cases import PROMPT, Q4, equal, logits, moe
 from mlx_lm.utils import load_model
+from weir.mlx import _switch
 
 LONG_PROMPT = [[(7 * i + i // 9) % tiny_models.VOCABULARY for i in range(70)]]
 
@@ -80,14 +83,19 @@ class Logits(support.Folder):
         self.assertEqual(weir.mlx.stats(stream(path)).copied, [])
 
 
-class Laziness(support.Folder):
-    """MLX computes when a result is asked for: by then the slots may long hold other experts."""
+class Few(support.Folder):
+    """A model with the fewest slots, and the same as mlx_lm has it."""
 
     def setUp(self):
         super().setUp()
         self.model_path = tiny_models.make(self.path("m"), "qwen3_moe", quantization=Q4, dtype=mx.bfloat16)
         self.whole, _ = load_model(Path(self.model_path))
-        self.few = stream(self.model_path, sizes(self.model_path)[1])
+        self.sizes = sizes(self.model_path)
+        self.few = stream(self.model_path, self.sizes[1])
+
+
+class Laziness(Few):
+    """MLX computes when a result is asked for: by then the slots may long hold other experts."""
 
     def test_two_forwards_and_one_evaluation(self):
         tokens = [mx.array(PROMPT), mx.array([PROMPT[0][::-1]]), mx.array([[7]])]
@@ -127,6 +135,63 @@ class Laziness(support.Folder):
             with self.subTest(name), self.assertRaisesRegex(weir.UnsupportedError, "mx.compile, mx.vmap or mx.grad"):
                 mx.eval(call())
         self.assertTrue(equal([self.few(tokens)], [self.whole(tokens)]), "usable afterwards")
+
+
+class Threads(Few):
+    """MLX evaluates a result only in the thread that made it."""
+
+    def in_thread(self, work):
+        """Starts it; returns the thread, and a list that gets its result or its error."""
+        found = []
+
+        def run():
+            try:
+                found.append(work())
+            except Exception as problem:
+                found.append(problem)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread, found
+
+    def test_two_generate_at_once(self):
+        prompts = [PROMPT, [PROMPT[0][::-1]], LONG_PROMPT]
+        wanted = [logits(self.whole, steps=6, prompt=prompt) for prompt in prompts]
+        for memory in (self.sizes[1], sum(self.sizes) // 2):
+            model = stream(self.model_path, memory)
+            started = [self.in_thread(lambda p=prompt: logits(model, steps=6, prompt=p)) for prompt in prompts]
+            for (thread, found), expected in zip(started, wanted):
+                thread.join()
+                self.assertIsInstance(found[0], list, found)
+                self.assertTrue(equal(found[0], expected))
+
+    def test_what_another_thread_has_not_evaluated_stays(self):
+        made, go_on = threading.Event(), threading.Event()
+        wanted = [self.whole(mx.array(PROMPT)), self.whole(mx.array([[7]]))]
+        mx.eval(wanted)
+
+        def late():
+            result = self.few(mx.array(PROMPT))
+            made.set()
+            go_on.wait()
+            return equal([result], wanted[:1])
+
+        thread, found = self.in_thread(late)
+        made.wait()
+        timer = threading.Timer(0.2, go_on.set)
+        timer.start()
+        self.assertTrue(equal([self.few(mx.array([[7]]))], wanted[1:]))
+        thread.join()
+        timer.join()
+        self.assertEqual(found, [True])
+
+    def test_what_no_thread_can_evaluate_any_more(self):
+        thread, found = self.in_thread(lambda: self.few(mx.array([[7]])))
+        thread.join()
+        with mock.patch.object(_switch, "_PATIENCE", 20), self.assertRaisesRegex(weir.BusyError, "other threads"):
+            mx.eval(self.few(mx.array([[9]])))
+        found.clear()
+        self.assertTrue(equal([self.few(mx.array([[9]]))], [self.whole(mx.array([[9]]))]))
 
 
 class Budget(support.Folder):

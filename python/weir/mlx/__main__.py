@@ -20,7 +20,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m weir.mlx", description="Models of mlx_lm within a budget of bytes.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add = commands.add_parser("generate", help="generates text and reports what it cost",
-                              epilog="example: python -m weir.mlx generate ~/models/Qwen3-30B-A3B-4bit -M 8G -p 'Why is the sky blue?'")
+                              epilog="example: python -m weir.mlx generate ~/models/Qwen3-30B-A3B-4bit -M 8G -p 'Why do rivers bend?'")
     add.add_argument("model", metavar="PATH", help="folder with config.json and model*.safetensors")
     add.add_argument("-M", "--memory", metavar="SIZE", default="auto", help="budget: 4G, 3500M, 1.5GiB, 60%%, auto (the default)")
     source = add.add_mutually_exclusive_group()
@@ -108,7 +108,8 @@ def _run(options: argparse.Namespace) -> Dict[str, Any]:
         "lookahead": not options.no_lookahead}
     model, config = load_model(folder, **streaming)
     stop = () if options.ignore_eos else tokenizer.eos_token_ids if tokenizer else [eos] if isinstance(eos, int) else eos or ()
-    run = Run(prompt, options.tokens, batch, options.temp, options.top_k, options.top_p, options.seed, tuple(stop), options.logits_hash)
+    run = Run(prompt, options.tokens, batch, options.temp, options.top_k, options.top_p, options.seed, tuple(stop),
+              options.logits_hash)
     load_seconds = time.perf_counter() - start
     text = _show(generate(model, run), tokenizer, run, not options.json)
     return report(str(options.model), model, config, run, load_seconds, text)
@@ -157,7 +158,8 @@ def _summary(found: Dict[str, Any]) -> str:
     mebibytes = (found["peak_memory_bytes"] or 0) / (1 << 20)
     line = f"{found['tokens']} tokens, {found['tokens_per_second'] or 0:.2f} tokens/s; peak memory {mebibytes:.0f} MiB"
     if found["budget_bytes"]:
-        line += f" of {found['budget_bytes'] / (1 << 20):.0f} MiB; {(found['bytes_per_token'] or 0) / (1 << 20):.1f} MiB read a token"
+        read = (found["bytes_per_token"] or 0) / (1 << 20)
+        line += f" of {found['budget_bytes'] / (1 << 20):.0f} MiB; {read:.1f} MiB read a token"
         line += f", {100 * (found['hit_rate'] or 0):.0f} % hits"
     return line
 

@@ -108,7 +108,8 @@ class ChunkList:
         experts = find_experts(array, self._weights)
         if experts is None:
             raise UnsupportedError(f"{name} is computed while the model is loaded, so that its experts lie nowhere in the files: "
-                                   "convert the model with mlx_lm.convert, or load it with streaming=False", file=self._weights.folder)
+                                   "convert the model with mlx_lm.convert, or load it with streaming=False",
+                                   file=self._weights.folder)
         first = experts[0]
         part = Part(name, first.shape, first.dtype, None if first.row_major else first.strides)
         extents = []

@@ -28,6 +28,7 @@ class Lookahead:
         self._allowed = allowed
         self.routers: List[Optional[Any]] = []  # of each layer: x → scores of all experts, or None
         self.guesses: List[Any] = []
+        self._guessed_at = -1  # the layer that began last, of whatever thread
         self.active = False
         self.tokens = 0
         self._spent = {False: 0.0, True: 0.0}
@@ -36,7 +37,7 @@ class Lookahead:
 
     def begin(self, layer: int, x: Any) -> None:
         """A layer is about to run; fills ``guesses`` with what is to be evaluated along with its router."""
-        self.guesses = []
+        self.guesses, self._guessed_at = [], layer
         single = x.size == x.shape[-1]
         if layer == 0:
             self._token(single)
@@ -52,7 +53,7 @@ class Lookahead:
         if tokens > 1:
             if tokens * 2 >= len(chunks):
                 self._engine.store.prefetch([chunk for expert in chunks for chunk in expert])
-        elif self.guesses:
+        elif self.guesses and self._guessed_at == layer:
             experts = np.array(self.guesses[0]).reshape(-1).tolist()
             self._engine.store.prefetch([chunk for expert in experts for chunk in chunks[expert]], surely=True)
 

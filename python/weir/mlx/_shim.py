@@ -28,6 +28,8 @@ _SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim.cpp")
 _MESSAGE_BYTES = 256
 _RANK_MAX = 16
 
+UNWANTED, WANTED, RUNNING, DONE = range(4)  # Shim.progress
+
 
 class ShimError(UnsupportedError):
     """MLX is missing, too old, or laid out in a way that is not known; or no compiler is there to build for it."""
@@ -36,9 +38,9 @@ class ShimError(UnsupportedError):
 class CView(ctypes.Structure):
     """``weir_mlx_view``."""
 
-    _fields_ = [("data", c_void_p), ("primitive", c_char_p), ("id", c_uint64), ("references", c_int64),
-                ("strides", c_int64 * _RANK_MAX), ("shape", c_int32 * _RANK_MAX), ("rank", c_int32), ("item_bytes", c_int32),
-                ("inputs_count", c_int32), ("tracer", c_int32)]
+    _fields_ = [("data", c_void_p), ("primitive", c_char_p), ("id", c_uint64), ("strides", c_int64 * _RANK_MAX),
+                ("shape", c_int32 * _RANK_MAX), ("rank", c_int32), ("item_bytes", c_int32), ("inputs_count", c_int32),
+                ("tracer", c_int32)]
 
 
 def check_version(version: str) -> None:
@@ -65,7 +67,8 @@ def _find_compiler() -> List[str]:
         if command and shutil.which(command[0]):
             return command
     raise ShimError("weir.mlx compiles a small C++ file once for each version of MLX, and found no compiler "
-                    f"({', '.join(c[0] for c in _compilers() if c)}): install g++ (Debian: apt-get install g++), or name one in CXX")
+                    f"({', '.join(c[0] for c in _compilers() if c)}): install g++ (Debian: apt-get install g++), or name one "
+                    "in CXX")
 
 
 def cache_folder() -> str:
@@ -181,6 +184,7 @@ class Shim:
         lib = self._lib
         lib.weir_mlx_compiled_for.restype = lib.weir_mlx_running.restype = c_char_p
         for name, arguments in (("inspect", [c_void_p, POINTER(CView), c_char_p]),
+                                ("progress_of", [c_void_p, c_char_p]),
                                 ("input", [c_void_p, c_int32, c_void_p, c_char_p]),
                                 ("alias", [c_void_p, c_void_p, POINTER(c_int64), c_void_p, c_void_p, c_char_p])):
             function = getattr(lib, "weir_mlx_" + name)
@@ -200,6 +204,15 @@ class Shim:
         if self._lib.weir_mlx_inspect(_object_address(array), byref(view), message) < 0:
             raise ShimError(message.value.decode(errors="replace"))
         return view
+
+    def progress(self, array: Any) -> int:
+        """``UNWANTED``: nobody will evaluate it, the caller's array is the only one; ``WANTED``: not evaluated yet; ``RUNNING``:
+        in a thread of MLX's; ``DONE``: if another thread is just evaluating it, when its stream has been waited for."""
+        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+        found = self._lib.weir_mlx_progress_of(_object_address(array), message)
+        if found < 0:
+            raise ShimError(message.value.decode(errors="replace"))
+        return found
 
     def inputs(self, array: Any) -> List[Any]:
         """The arrays that this one will be computed from; none once it is evaluated."""
@@ -263,6 +276,9 @@ def _try() -> Tuple[Optional[Shim], Optional[Error]]:
         return Shim(), None
     except (ShimError, AccessError) as problem:
         return None, problem
+    except OSError as problem:
+        return None, ShimError(f"the shim cannot be loaded: {problem}; remove {cache_folder()} to have it compiled anew")
 
 
-__all__ = ["CView", "OLDEST", "Shim", "ShimError", "build", "cache_folder", "check_version", "shim"]
+__all__ = ["CView", "DONE", "OLDEST", "RUNNING", "Shim", "ShimError", "UNWANTED", "WANTED", "build", "cache_folder",
+           "check_version", "shim"]

@@ -120,8 +120,8 @@ def _switches(model: Any) -> List[Tuple[str, Any]]:
     for name, module in model.named_modules():
         if isinstance(module, (SwitchGLU, SwitchMLP)):
             if type(module).__call__ not in (SwitchGLU.__call__, SwitchMLP.__call__):
-                raise UnsupportedError(f"{name}: expert layers of type {type(module).__name__} compute in a way of their own and cannot "
-                                       "be streamed: load the model with streaming=False")
+                raise UnsupportedError(f"{name}: expert layers of type {type(module).__name__} compute in a way of their own and "
+                                       "cannot be streamed: load the model with streaming=False")
             found.append((name, module))
     if not found:
         raise UnsupportedError("the model has no expert layers: only those are streamed; use load(mmap=True)")
@@ -163,7 +163,8 @@ def _describe(switches: List[Tuple[str, Any]], chunks: ChunkList) -> List[Tuple[
         projections = []
         for name, projection in _projections(module):
             full = f"{path}.{name}"
-            parts = [chunks.add(f"{full}.{tensor}", projection[tensor]) for tensor in _TENSORS if projection.get(tensor) is not None]
+            parts = [chunks.add(f"{full}.{tensor}", projection[tensor])
+                     for tensor in _TENSORS if projection.get(tensor) is not None]
             projections.append(Projection(parts, _quantization(full, projection), projection.get("bias")))
         described.append((path, module, projections))
     chunks.close()

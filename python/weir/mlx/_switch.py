@@ -7,8 +7,8 @@ Each product is the one that mlx_lm's layer would have computed (``gather_qmm`` 
 shows the slot, so that results are the same bit for bit.
 
 The guard: MLX computes late.  A layer's leases are held until its result is evaluated, or nobody wants it any more; only then may
-its slots be read over.  Threads: one lock for all layers of a model; MLX evaluates a
-result in the thread that asked for it.
+its slots be read over.  Threads: one lock for all layers of a model, given up while a thread waits for another one's slots.  MLX
+evaluates a result only in the thread that made it.
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Deque, Dict, List, Optional, Tuple
 
 import mlx.core as mx
@@ -26,10 +26,11 @@ import numpy as np
 from .._errors import BusyError, UnsupportedError
 from ._experts import Part
 from ._lookahead import Lookahead
-from ._shim import shim
+from ._shim import DONE, RUNNING, UNWANTED, shim
 from ._store import RELEASE_NOTHING, Leases, Store
 
 _PAUSE_SECONDS, _PATIENCE = 0.002, 5000
+_CLOSED = "this model's slots are closed: load it again"
 
 
 @dataclass
@@ -90,7 +91,18 @@ class Pending:
 
     result: Any
     leases: Leases
-    thread: int
+    thread: threading.Thread = field(default_factory=threading.current_thread)
+    stream: Any = field(default_factory=lambda: mx.default_stream(mx.default_device()))
+
+    def progress(self) -> int:
+        """As :meth:`Shim.progress`, of results of any thread."""
+        found = shim().progress(self.result)
+        if found == DONE and self.thread is not threading.current_thread() and self.thread.is_alive():
+            try:
+                mx.synchronize(self.stream)
+            except RuntimeError:  # the thread has just ended, and its stream with it
+                return RUNNING
+        return found
 
 
 class Engine:
@@ -104,7 +116,7 @@ class Engine:
         self.waiting_ns = 0
         self._arrays: Dict[Tuple[int, int], Tuple[int, Any]] = {}
         self._pending: List[Pending] = []
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # again by __del__, which may run anywhere
         self._small: Dict[int, Tuple[Any, Any]] = {}
         self._closed = False
 
@@ -146,11 +158,11 @@ class Engine:
         """
         view = shim().inspect(x)
         if view.tracer or shim().inspect(indices).tracer:
-            raise UnsupportedError(f"{layer._name}: a streamed model cannot run inside mx.compile, mx.vmap or mx.grad: which experts "
-                                   "are to be read is known only when the router has been evaluated; call the model itself")
+            raise UnsupportedError(f"{layer._name}: a streamed model cannot run inside mx.compile, mx.vmap or mx.grad: which "
+                                   "experts are to be read is known only when the router has been evaluated; call the model itself")
         with self._lock:
             if self._closed:
-                raise UnsupportedError("this model's slots are closed: load it again")
+                raise UnsupportedError(_CLOSED)
             ids = self._ids(layer, x, indices)
             start = time.perf_counter_ns()
             waited = self.waiting_ns
@@ -172,17 +184,17 @@ class Engine:
 
         What another thread has not evaluated yet, only that thread can: its leases stay.
         """
-        thread, kept, wanted = threading.get_ident(), [], []
+        thread, kept, wanted, done = threading.current_thread(), [], [], []
         for pending in self._pending:
-            view = shim().inspect(pending.result)
-            if view.references > 1 and not view.data:
-                (wanted if pending.thread == thread else kept).append(pending)
+            if pending.progress() in (DONE, UNWANTED):
+                done.append(pending)
+            else:
+                (wanted if pending.thread is thread else kept).append(pending)
         if wanted:
             self._evaluate([pending.result for pending in wanted])
-        done, self._pending = self._pending, kept
-        for pending in done:
-            if pending not in kept:
-                self.store.release(pending.leases)
+        self._pending = kept
+        for pending in done + wanted:
+            self.store.release(pending.leases)
 
     def _evaluate(self, arrays: List[Any]) -> None:
         start = time.perf_counter_ns()
@@ -218,9 +230,8 @@ class Engine:
                     limit = self._halve(group, todo)  # so that the next group can be read meanwhile
             if not groups:  # slots are taken by reads that were only guesses, or that were begun for more than there was room for
                 idle = 0 if self.store.wait_read() else idle + 1
-                if idle > _PATIENCE or (idle > 2 and not self._pending):
-                    raise BusyError(f"{layer._name}: the slots do not hold one expert, beside what other threads have not evaluated")
-                self._wait_for_threads(idle)
+                if idle > 2:
+                    self._wait_for_threads(layer, idle)
                 continue
             group = groups.popleft()
             try:
@@ -236,13 +247,25 @@ class Engine:
                 self.store.release(group.leases)
             else:
                 self.lookahead.announce(layer._layer, rows.shape[0])
-                self._pending.append(Pending(result, group.leases, threading.get_ident()))
+                self._pending.append(Pending(result, group.leases))
         return results[0] if len(results) == 1 else mx.concatenate(results)
 
-    def _wait_for_threads(self, idle: int) -> None:
-        if self._pending and idle:
+    def _wait_for_threads(self, layer: StreamedSwitch, tries: int) -> None:
+        """Lets threads go on that hold slots."""
+        if not self._pending or tries > _PATIENCE:
+            raise BusyError(f"{layer._name}: " + ("results that other threads have not evaluated take the slots: evaluate or drop them "
+                                                  "there, or give the model more memory" if self._pending else
+                                                  "the slots do not hold one expert"))
+        start = time.perf_counter_ns()
+        self._lock.release()
+        try:
             time.sleep(_PAUSE_SECONDS)
-            self._settle()
+        finally:
+            self._lock.acquire()
+        self.waiting_ns += time.perf_counter_ns() - start
+        if self._closed:
+            raise UnsupportedError(_CLOSED)
+        self._settle()
 
     def _halve(self, group: Group, todo: Deque[Work]) -> int:
         keep = max(1, (len(group.works) + 1) // 2)

@@ -11,13 +11,14 @@
  * returns 0, or -1 with a message.
  */
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <new>
 #include <stdexcept>
-#include <utility>
 #include <unistd.h>
+#include <utility>
 
 #include "mlx/allocator.h"
 #include "mlx/array.h"
@@ -27,7 +28,8 @@
 
 namespace mx = mlx::core;
 
-namespace {
+namespace
+{
 
 constexpr int RANK_MAX = 16;
 constexpr size_t MESSAGE_BYTES = 256;
@@ -99,7 +101,6 @@ struct weir_mlx_view {
 	const void *data; /* of the first element; NULL while it is not computed */
 	const char *primitive; /* what will compute it ("Slice"); "" when it is computed */
 	uint64_t id; /* of what the array is: the same for all that share it */
-	int64_t references; /* arrays, of Python and of MLX's own, that are the same one as this */
 	int64_t strides[RANK_MAX]; /* elements */
 	int32_t shape[RANK_MAX];
 	int32_t rank, item_bytes, inputs_count;
@@ -131,7 +132,6 @@ int weir_mlx_inspect(void *object, weir_mlx_view *view, char *message)
 		view->item_bytes = static_cast<int32_t>(array.itemsize());
 		view->tracer = array.is_tracer();
 		view->id = array.id();
-		view->references = references_of(array);
 		view->primitive = array.has_primitive() ? array.primitive().name() : "";
 		view->inputs_count = static_cast<int32_t>(array.inputs().size());
 		if (array.is_available() && array.data_shared_ptr())
@@ -141,6 +141,26 @@ int weir_mlx_inspect(void *object, weir_mlx_view *view, char *message)
 			view->strides[i] = view->data ? array.strides()[static_cast<size_t>(i)] : 0;
 		}
 		return 0;
+	} catch (const std::exception &problem) {
+		return fail(message, problem.what());
+	}
+}
+
+enum weir_mlx_progress { WEIR_MLX_UNWANTED, WEIR_MLX_WANTED, WEIR_MLX_RUNNING, WEIR_MLX_DONE };
+
+/* How far a result is that one Python object holds, for memory that it is computed from.  May be asked while another thread
+ * evaluates it: MLX marks what it has scheduled before it drops the references to it, so they are read in the opposite order.
+ * What the eval() of another thread has scheduled is DONE only when that thread's stream has been waited for. */
+int weir_mlx_progress_of(void *object, char *message)
+{
+	try {
+		const auto &array = *static_cast<const mx::array *>(object);
+		const bool wanted = references_of(array) > 1;
+
+		std::atomic_thread_fence(std::memory_order_acquire);
+		if (array.status() == mx::array::Status::unscheduled)
+			return wanted ? WEIR_MLX_WANTED : WEIR_MLX_UNWANTED;
+		return array.is_available() ? WEIR_MLX_DONE : WEIR_MLX_RUNNING;
 	} catch (const std::exception &problem) {
 		return fail(message, problem.what());
 	}
@@ -181,7 +201,8 @@ int weir_mlx_alias(void *object, void *address, const int64_t *strides, void (*r
 			span = 1;
 			for (size_t i = 0; i < made.ndim(); i++) {
 				steps[i] = strides[i];
-				span += static_cast<size_t>(made.shape(static_cast<int>(i)) - 1) * static_cast<size_t>(strides[i]);
+				span += static_cast<size_t>(made.shape(static_cast<int>(i)) - 1) *
+					static_cast<size_t>(strides[i]);
 			}
 			flags = {false, false, false};
 		}
