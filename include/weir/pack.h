@@ -132,8 +132,7 @@ typedef struct weir_verify_options {
 typedef struct weir_verify_result {
 	char pack[4096], checkpoint[4096]; /* which files were checked; "" for none */
 	uint64_t pack_bytes; /* of the pack: every byte of it was looked at */
-	uint64_t checkpoint_bytes; /* of the checkpoint, compared with the pack's checksums, or only read when there is no pack
-				    */
+	uint64_t checkpoint_bytes; /* of the checkpoint: compared with the pack's checksums, or only read if there is no pack */
 	uint64_t freed_bytes; /* of the checkpoint: no longer there, because the pack replaces them */
 	double seconds;
 } weir_verify_result;

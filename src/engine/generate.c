@@ -32,7 +32,7 @@ typedef struct generation {
 	uint64_t faults_after_first;
 } generation;
 
-/* --- text to tokens ------------------------------------------------------------------------------------------------------- */
+/* ---- text to tokens ---- */
 
 static char *apply_template(const weir_engine *engine, const char *text)
 {
@@ -94,7 +94,7 @@ int weir_engine_tokenize(weir_engine *engine, const char *text, bool raw, int32_
 	return 0;
 }
 
-/* --- decoding ------------------------------------------------------------------------------------------------------------- */
+/* ---- decoding ---- */
 
 static int decode(generation *g, const int32_t *tokens, uint32_t count)
 {
@@ -228,7 +228,7 @@ static int generate_tokens(generation *g, uint64_t began)
 	return 0;
 }
 
-/* --- figures -------------------------------------------------------------------------------------------------------------- */
+/* ---- figures ---- */
 
 static uint64_t bytes_of(const weir_session_stats *stats)
 {
@@ -307,7 +307,7 @@ static void fill_result(generation *g)
 	}
 }
 
-/* --- a run ---------------------------------------------------------------------------------------------------------------- */
+/* ---- a run ---- */
 
 static struct llama_sampler *make_sampler(const weir_engine_generate *wanted)
 {

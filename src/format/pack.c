@@ -62,7 +62,7 @@ bool weir_pack_is_expert(const weir_tensor *tensor)
 	       strstr(tensor->name, "exps.");
 }
 
-/* --- places ------------------------------------------------------------------------------------------------------------ */
+/* ---- places ---- */
 
 uint64_t weir_pack_member_units(const weir_pack_member *member)
 {
@@ -184,7 +184,7 @@ const char *weir_pack_place(weir_pack *pack)
 	return broken;
 }
 
-/* --- bytes ------------------------------------------------------------------------------------------------------------- */
+/* ---- bytes ---- */
 
 static unsigned char *put(unsigned char *to, uint64_t value, size_t bytes)
 {
@@ -306,7 +306,7 @@ void weir_pack_encode_header(weir_pack *pack, unsigned char block[WEIR_PACK_HEAD
 	put(to, weir_pack_hash(block, (size_t)(to - block)), 8);
 }
 
-/* --- questions --------------------------------------------------------------------------------------------------------- */
+/* ---- questions ---- */
 
 const char *weir_pack_file(const weir_pack *pack)
 {

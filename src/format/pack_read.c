@@ -43,7 +43,7 @@ static int no_memory(const weir_pack *pack, weir_error *error)
 	return fail_at(pack, WEIR_ENOMEM, WEIR_ERROR_NO_OFFSET, error, "out of memory");
 }
 
-/* --- header ------------------------------------------------------------------------------------------------------------ */
+/* ---- header ---- */
 
 static void decode_header(weir_pack_header *header, const unsigned char *block)
 {
@@ -132,7 +132,7 @@ static int read_header(weir_pack *pack, const weir_file *file, weir_error *error
 	return check_fields(pack, error);
 }
 
-/* --- index ------------------------------------------------------------------------------------------------------------- */
+/* ---- index ---- */
 
 static uint64_t number(cursor *in, size_t bytes)
 {
@@ -358,7 +358,7 @@ static int read_index(weir_pack *pack, const weir_file *file, weir_error *error)
 	return code;
 }
 
-/* --- checksums --------------------------------------------------------------------------------------------------------- */
+/* ---- checksums ---- */
 
 static int read_sums(weir_pack *pack, const weir_file *file, weir_error *error)
 {

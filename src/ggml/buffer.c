@@ -35,7 +35,7 @@ static engine_buffer *engine_buffers;
 static weir_session *sessions;
 static uint64_t generation; /* engine buffers made so far */
 
-/* --- data access, the same for both kinds ---------------------------------------------------------------------------- */
+/* ---- data access, the same for both kinds ---- */
 
 static void buffer_memset_tensor(ggml_backend_buffer_t buffer, struct ggml_tensor *tensor, uint8_t value, size_t offset,
 				 size_t size)
@@ -67,7 +67,7 @@ static bool buffer_copy_tensor(ggml_backend_buffer_t buffer, const struct ggml_t
 	return true;
 }
 
-/* --- engine buffers -------------------------------------------------------------------------------------------------- */
+/* ---- engine buffers ---- */
 
 static void *engine_base(ggml_backend_buffer_t buffer)
 {
@@ -229,7 +229,7 @@ int weir_buffer_populate(weir_error *error)
 	return 0;
 }
 
-/* --- mapped buffers -------------------------------------------------------------------------------------------------- */
+/* ---- mapped buffers ---- */
 
 typedef struct mapped_buffer {
 	weir_session *session;
@@ -366,7 +366,7 @@ weir_session *weir_buffer_session_of(struct ggml_cgraph *graph)
 	return NULL;
 }
 
-/* --- the buffer type ------------------------------------------------------------------------------------------------- */
+/* ---- the buffer type ---- */
 
 static const char *type_name(ggml_backend_buffer_type_t type)
 {

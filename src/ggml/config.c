@@ -134,7 +134,7 @@ void weir_config_complain(const weir_error *error)
 	fprintf(stderr, "weir: %s\n", line);
 }
 
-/* --- weir/plugin.h ----------------------------------------------------------------------------------------------------- */
+/* ---- weir/plugin.h ---- */
 
 int weir_plugin_configure(const weir_plugin_options *wanted, weir_error *error)
 {

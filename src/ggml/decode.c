@@ -29,14 +29,13 @@
 #include "ggml/lookahead.h"
 #include "os/futex.h"
 
-#define CHUNK_BYTES                                                                                                            \
-	(96u << 10) /* about ten microseconds of work: little to wait for at the end, little to pay for a ticket               \
-		     */
+/* About ten microseconds of work: little to wait for at the end, little to pay for a ticket. */
+#define CHUNK_BYTES (96u << 10)
 #define CHUNK_ROWS_LEAST 16
 #define SPINS_BEFORE_SLEEP 400
 #define PUBLISHED_FAILED UINT32_MAX
 
-/* --- thread 0: publishing ------------------------------------------------------------------------------------------------- */
+/* ---- thread 0: publishing ---- */
 
 static void publish(weir_decode *decode, uint32_t published)
 {
@@ -171,8 +170,7 @@ static void publish_up_to(weir_expert_op *op, uint32_t job)
 		give_up(op, &error);
 }
 
-/* --- all threads ------------------------------------------------------------------------------------------------------------
- */
+/* ---- all threads ---- */
 
 static void sleep_until_published(weir_decode *decode, uint32_t job)
 {
@@ -239,8 +237,7 @@ static void run_decode(struct ggml_tensor *node, int thread, int threads, void *
 	}
 }
 
-/* --- building ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- building ---- */
 
 static int prepare_jobs(weir_decode *decode, uint32_t count)
 {

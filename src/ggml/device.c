@@ -32,7 +32,7 @@ static ggml_backend_dev_t cpu_device(void)
 	return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
 }
 
-/* --- backend --------------------------------------------------------------------------------------------------------- */
+/* ---- backend ---- */
 
 static const char *backend_name(ggml_backend_t backend)
 {
@@ -164,7 +164,7 @@ static void backend_set_abort_callback(ggml_backend_t backend, ggml_abort_callba
 	}
 }
 
-/* --- device ---------------------------------------------------------------------------------------------------------- */
+/* ---- device ---- */
 
 static const char *device_name(ggml_backend_dev_t device)
 {
@@ -237,7 +237,7 @@ static const struct ggml_backend_device_i device_interface = {
 	.supports_buft = device_supports_buft,
 };
 
-/* --- registry entry -------------------------------------------------------------------------------------------------- */
+/* ---- registry entry ---- */
 
 static const char *reg_name(ggml_backend_reg_t reg)
 {

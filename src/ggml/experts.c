@@ -39,7 +39,7 @@ void weir_experts_free_op(weir_expert_op *op)
 	free(op);
 }
 
-/* --- what the router picked -------------------------------------------------------------------------------------------- */
+/* ---- what the router picked ---- */
 
 static uint32_t expert_at(const struct ggml_tensor *ids, int64_t slot, int64_t token)
 {
@@ -85,7 +85,7 @@ static int build_route(route *r, const struct ggml_tensor *ids, uint32_t experts
 	return 0;
 }
 
-/* --- leases ------------------------------------------------------------------------------------------------------------ */
+/* ---- leases ---- */
 
 void weir_experts_release(weir_expert_op *op, uint32_t expert)
 {
@@ -199,7 +199,7 @@ static void drop_unwanted(weir_expert_op *op)
 	}
 }
 
-/* --- picking ----------------------------------------------------------------------------------------------------------- */
+/* ---- picking ---- */
 
 int weir_experts_begin_op(weir_expert_op *op, weir_error *error)
 {
@@ -392,7 +392,7 @@ static void run_pick(struct ggml_tensor *node, int thread, int threads, void *us
 		weir_session_set_error(op->experts->session, &error);
 }
 
-/* --- batches: rows of activations together, rows of results apart -------------------------------------------------------- */
+/* ---- batches: rows of activations together, rows of results apart ---- */
 
 static void run_gather(struct ggml_tensor *node, int thread, int threads, void *user)
 {
@@ -428,7 +428,7 @@ static void run_quantize(struct ggml_tensor *node, int thread, int threads, void
 	}
 }
 
-/* --- building the list --------------------------------------------------------------------------------------------------- */
+/* ---- building the list ---- */
 
 static void shape_operation(weir_expert_op *op)
 {

@@ -113,7 +113,7 @@ void weir_steps_free(weir_steps *steps)
 	free(steps);
 }
 
-/* --- steps for dense weights and rows ---------------------------------------------------------------------------------- */
+/* ---- steps for dense weights and rows ---- */
 
 static void run_ring_step(struct ggml_tensor *node, int thread, int threads, void *user)
 {
@@ -202,7 +202,7 @@ static int append_rows(weir_session *session, struct ggml_tensor *node, weir_wei
 	return result ? result : weir_steps_add(steps, &step->get_rows);
 }
 
-/* --- the list of nodes ------------------------------------------------------------------------------------------------- */
+/* ---- the list of nodes ---- */
 
 static bool is_row_lookup(const struct ggml_tensor *node, const weir_weight *weight)
 {

@@ -36,8 +36,7 @@
 #define PERIOD_WITH_TOKENS 6
 #define KEPT_TOKENS 256
 
-/* --- finding the router ----------------------------------------------------------------------------------------------------
- */
+/* ---- finding the router ---- */
 
 static weir_weight *find_router(const weir_session *session, const struct ggml_tensor *tensor, int64_t experts, int depth)
 {
@@ -95,7 +94,7 @@ uint32_t weir_lookahead_chunks(const weir_expert_op *op)
 	return chunks;
 }
 
-/* --- the guess ---------------------------------------------------------------------------------------------------------- */
+/* ---- the guess ---- */
 
 void weir_lookahead_work(weir_expert_op *op, uint32_t chunk)
 {
@@ -237,7 +236,7 @@ void weir_lookahead_init(weir_experts *experts)
 			experts->odds[d][r] = ODDS_FIRST;
 }
 
-/* --- does it pay? --------------------------------------------------------------------------------------------------------- */
+/* ---- does it pay? ---- */
 
 static int compare_times(const void *left, const void *right)
 {

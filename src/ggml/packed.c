@@ -33,7 +33,7 @@ struct weir_packed {
 	weir_error notice;
 };
 
-/* --- finding it ---------------------------------------------------------------------------------------------------------- */
+/* ---- finding it ---- */
 
 static bool is_shard(const weir_file *file, const char *path)
 {
@@ -147,8 +147,7 @@ static void look_for_pack(weir_session *session)
 	free(path);
 }
 
-/* --- a model without a pack must be whole ----------------------------------------------------------------------------------
- */
+/* ---- a model without a pack must be whole ---- */
 
 static int check_weights_of(const weir_session *session, uint32_t file, int fd, weir_error *error)
 {
@@ -218,7 +217,7 @@ const weir_error *weir_packed_notice(const weir_packed *packed)
 	return packed ? &packed->notice : &none;
 }
 
-/* --- using it ------------------------------------------------------------------------------------------------------------ */
+/* ---- using it ---- */
 
 bool weir_packed_is_sliced(const weir_weight *weight)
 {
@@ -246,7 +245,7 @@ void weir_packed_use(weir_session *session)
 	}
 }
 
-/* --- checksums ----------------------------------------------------------------------------------------------------------- */
+/* ---- checksums ---- */
 
 static int fail_sum(const weir_pack *pack, uint64_t offset, const char *name, weir_error *error)
 {
@@ -319,7 +318,7 @@ int weir_packed_check_store(weir_session *session, weir_error *error)
 	return 0;
 }
 
-/* --- slices that stay in memory ------------------------------------------------------------------------------------------ */
+/* ---- slices that stay in memory ---- */
 
 typedef struct piece {
 	weir_read read;

@@ -264,8 +264,9 @@ static int load_resident(weir_session *session, weir_weight **weights, run *runs
 	return result ? result : weir_packed_check_resident(session, error);
 }
 
-/* --- the store is opened beside the reads: making its slab takes as long as reading the dense weights does ---------------- */
+/* ---- opening the store beside the reads ---- */
 
+/* Making its slab takes as long as reading the dense weights does. */
 typedef struct store_opening {
 	weir_session *session;
 	pthread_t thread;

@@ -27,7 +27,7 @@
 
 static bool any_written;
 
-/* --- values -------------------------------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 /* Text of any bytes, made safe to show. */
 static json_t *text_or_null(const char *text)
@@ -58,7 +58,7 @@ static void put_nulls(json_t *object, const char *const *names, size_t count)
 #define PUT_NULLS(object, ...)                                                                                                 \
 	put_nulls(object, (const char *const[]){__VA_ARGS__}, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
 
-/* --- fields -------------------------------------------------------------------------------------------------------------- */
+/* ---- fields ---- */
 
 static void put_memory(json_t *object, const weir_session *session, const weir_session_stats *stats)
 {
@@ -147,7 +147,7 @@ static json_t *make_report(const weir_session *session)
 	return object;
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 static int write_text(const char *path, const char *text, weir_error *error)
 {

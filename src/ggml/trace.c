@@ -122,7 +122,7 @@ void weir_trace_end_graph(weir_trace *trace)
 	weir_session_set_error(trace->session, &error);
 }
 
-/* --- rows ---------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 static uint32_t layer_of(const weir_trace *trace, const struct ggml_tensor *matrix)
 {

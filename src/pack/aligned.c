@@ -48,7 +48,7 @@ static int no_memory(const shard_writer *self, weir_error *error)
 			 "out of memory");
 }
 
-/* --- order --------------------------------------------------------------------------------------------------------------- */
+/* ---- order ---- */
 
 static uint64_t alignment_of(const weir_tensor *tensor)
 {
@@ -86,7 +86,7 @@ static int order_tensors(shard_writer *self, weir_error *error)
 	return 0;
 }
 
-/* --- header -------------------------------------------------------------------------------------------------------------- */
+/* ---- header ---- */
 
 static int read_header(const shard_writer *self, json_t **header, weir_error *error)
 {
@@ -160,7 +160,7 @@ static int make_header(shard_writer *self, weir_error *error)
 	return code;
 }
 
-/* --- data ---------------------------------------------------------------------------------------------------------------- */
+/* ---- data ---- */
 
 static uint64_t step_end(uint64_t at)
 {
@@ -220,7 +220,7 @@ static int copy_data(shard_writer *self, weir_error *error)
 	return code;
 }
 
-/* --- a shard ------------------------------------------------------------------------------------------------------------- */
+/* ---- a shard ---- */
 
 static int write_shard(shard_writer *self, const char *path, weir_error *error)
 {
@@ -271,7 +271,7 @@ static int pack_shard(const weir_checkpoint *checkpoint, uint32_t shard, const c
 	return code;
 }
 
-/* --- a set --------------------------------------------------------------------------------------------------------------- */
+/* ---- a set ---- */
 
 static char *join(const char *folder, const char *name)
 {

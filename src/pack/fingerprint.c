@@ -191,7 +191,7 @@ int weir_pack_read_fingerprint(const weir_checkpoint *checkpoint, bool moved, we
 	return code;
 }
 
-/* --- does a pack belong to a checkpoint? ------------------------------------------------------------------------------- */
+/* ---- does a pack belong to a checkpoint? ---- */
 
 static int fail_match(const weir_pack *pack, weir_error *error, const char *difference)
 {

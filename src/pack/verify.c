@@ -34,7 +34,7 @@ static weir_work source_work(weir_work_mode mode, const weir_verify_options *opt
 			   .user = options->user};
 }
 
-/* --- a checkpoint alone -------------------------------------------------------------------------------------------------- */
+/* ---- a checkpoint alone ---- */
 
 static int read_checkpoint(const weir_checkpoint *checkpoint, const weir_verify_options *options, weir_verify_result *result,
 			   weir_error *error)
@@ -56,7 +56,7 @@ static int read_checkpoint(const weir_checkpoint *checkpoint, const weir_verify_
 	return code;
 }
 
-/* --- a checkpoint and its pack ------------------------------------------------------------------------------------------- */
+/* ---- a checkpoint and its pack ---- */
 
 static const weir_tensor *other_tensor(const weir_pack *pack, const weir_checkpoint *checkpoint)
 {
@@ -139,7 +139,7 @@ static int compare_checkpoint(const weir_pack *pack, const weir_checkpoint *chec
 	return code;
 }
 
-/* --- what belongs to a path ---------------------------------------------------------------------------------------------- */
+/* ---- what belongs to a path ---- */
 
 static int verify_pack(const char *pack_path, const char *checkpoint_path, const weir_verify_options *options,
 		       weir_verify_result *result, weir_error *error)

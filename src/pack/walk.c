@@ -16,7 +16,7 @@
 #define SOURCE_ALIGNMENT_MAX (64u << 10)
 #define READ_BYTES ((uint64_t)4 << 20)
 
-/* --- items -------------------------------------------------------------------------------------------------------------- */
+/* ---- items ---- */
 
 static weir_work_item *put_slice(weir_work_item *to, const weir_pack *pack, const weir_pack_group *group,
 				 const weir_pack_member *member, uint32_t chunk)
@@ -74,7 +74,7 @@ weir_work_item *weir_walk_checkpoint(const weir_checkpoint *checkpoint, uint64_t
 	return items;
 }
 
-/* --- files -------------------------------------------------------------------------------------------------------------- */
+/* ---- files ---- */
 
 int weir_walk_open_sources(weir_work *work, const weir_checkpoint *checkpoint, weir_error *error)
 {
@@ -121,7 +121,7 @@ int weir_walk_open_output(weir_work *work, const char *path, bool writable, weir
 	return code;
 }
 
-/* --- checking ------------------------------------------------------------------------------------------------------------ */
+/* ---- checking ---- */
 
 void weir_walk_name_unit(const weir_pack *pack, uint64_t unit, weir_error *error)
 {

@@ -62,7 +62,7 @@ void weir_work_enable_direct(weir_work_file *file, uint32_t alignment_max)
 	}
 }
 
-/* --- jobs -------------------------------------------------------------------------------------------------------------- */
+/* ---- jobs ---- */
 
 /* Cuts items[first..) into jobs: a job ends where the next item begins aligned and the job is long enough. */
 static uint64_t cut_jobs(const weir_work *work, job *jobs)
@@ -101,7 +101,7 @@ static int make_jobs(work_crew *crew)
 	return 0;
 }
 
-/* --- reading and writing ------------------------------------------------------------------------------------------------ */
+/* ---- reading and writing ---- */
 
 /* The file system refuses what it promised: without O_DIRECT it works.  `tries` are those of one call, since another thread may
  * have switched it off already. */
@@ -158,7 +158,7 @@ static int write_extent(const weir_work_file *file, uint64_t offset, const unsig
 	return 0;
 }
 
-/* --- a job, copied ------------------------------------------------------------------------------------------------------ */
+/* ---- a job, copied ---- */
 
 /* What has been put together and not written yet: out[0..filled) belongs at `base`. */
 typedef struct fill {
@@ -236,7 +236,7 @@ static int copy_job(worker *self, const job *work_job, weir_error *error)
 	return code ? code : flush_full(self, &filling, true, error);
 }
 
-/* --- a job, checked ----------------------------------------------------------------------------------------------------- */
+/* ---- a job, checked ---- */
 
 static int check_sum(const worker *self, const char *path, uint64_t offset, weir_error *error)
 {
@@ -337,7 +337,7 @@ static int check_output_job(worker *self, const job *work_job, weir_error *error
 	return code;
 }
 
-/* --- workers ------------------------------------------------------------------------------------------------------------ */
+/* ---- workers ---- */
 
 static int do_job(worker *self, const job *work_job, weir_error *error)
 {
@@ -418,7 +418,7 @@ static void close_worker(worker *self)
 	XXH3_freeState(self->state);
 }
 
-/* --- the caller's side -------------------------------------------------------------------------------------------------- */
+/* ---- the caller's side ---- */
 
 static void sleep_a_moment(work_crew *crew)
 {

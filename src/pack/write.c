@@ -32,7 +32,7 @@ typedef struct writer {
 	uint64_t noted; /* units that the file says are done */
 } writer;
 
-/* --- what is there already ---------------------------------------------------------------------------------------------- */
+/* ---- what is there already ---- */
 
 static bool same_file(const char *a, const char *b)
 {
@@ -69,7 +69,7 @@ static bool is_up_to_date(const weir_checkpoint *checkpoint, const char *path)
 	return matches;
 }
 
-/* --- the partial file ---------------------------------------------------------------------------------------------------- */
+/* ---- the partial file ---- */
 
 static int write_header(writer *self, uint64_t units_done, weir_error *error)
 {
@@ -236,7 +236,7 @@ static int write_part(writer *self, weir_pack_result *result, weir_error *error)
 	return 0;
 }
 
-/* --- all of it ----------------------------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 static int plan_pack(writer *self, const char *path, weir_error *error)
 {

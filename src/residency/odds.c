@@ -40,7 +40,7 @@ static float exp2_about(float value)
 	return result;
 }
 
-/* --- tables -------------------------------------------------------------------------------------------------------------- */
+/* ---- tables ---- */
 
 static bool follows(uint32_t chunks_count)
 {
@@ -128,7 +128,7 @@ void weir_odds_init(weir_policy *policy, const weir_policy_shape *shape)
 	odds->positions = policy->sets_count;
 }
 
-/* --- features and odds --------------------------------------------------------------------------------------------------- */
+/* ---- features and odds ---- */
 
 static float mean_of(const weir_odds *odds)
 {
@@ -208,7 +208,7 @@ static void estimate(weir_policy *policy, uint32_t set)
 	weir_policy_rescored(policy, set);
 }
 
-/* --- learning ------------------------------------------------------------------------------------------------------------ */
+/* ---- learning ---- */
 
 /* sum of a × b; in lanes, which a processor does at once. */
 static float dot(const float *a, const float *b, uint32_t count)
@@ -312,8 +312,7 @@ static void learn(weir_policy *policy, uint32_t set)
 	odds->offered += policy->sets[set].chunks_count;
 }
 
-/* --- leaders ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- leaders ---- */
 
 static bool is_broad(const weir_policy *policy, uint32_t set, uint32_t demanded)
 {
@@ -390,8 +389,7 @@ static bool follow_leader(weir_policy *policy, uint32_t set, bool broad)
 	return false;
 }
 
-/* --- visits ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- visits ---- */
 
 static void end_visit(weir_policy *policy, uint32_t set)
 {

@@ -230,8 +230,7 @@ void weir_policy_settle(weir_policy *policy)
 		weir_odds_settle(policy);
 }
 
-/* --- victims ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- victims ---- */
 
 static bool is_fresh(const weir_policy *policy, const weir_policy_slot *slot)
 {
@@ -392,8 +391,7 @@ uint32_t weir_policy_victim(weir_policy *policy, uint32_t chunk, weir_policy_pur
 	return victim_for_demand(policy, policy->chunks[chunk].set);
 }
 
-/* --- invariants ------------------------------------------------------------------------------------------------------------
- */
+/* ---- invariants ---- */
 
 static const char *set_broken(const weir_policy *policy, uint32_t set)
 {

@@ -52,7 +52,7 @@ static int add_row(weir_routing *routing, const text_line *line, const weir_rout
 	return 0;
 }
 
-/* --- comma-separated values ---------------------------------------------------------------------------------------------- */
+/* ---- comma-separated values ---- */
 
 /* The field at *text as digits only, below `limit`; moves *text past it and its comma. */
 static bool take_number(const char **text, const char *end, uint64_t limit, uint64_t *value)
@@ -157,7 +157,7 @@ static int parse_csv_line(weir_routing *routing, const text_line *line, weir_err
 	return parse_row(routing, line, error);
 }
 
-/* --- JSON lines ---------------------------------------------------------------------------------------------------------- */
+/* ---- JSON lines ---- */
 
 static int add_layer(weir_routing *routing, const text_line *line, weir_routing_row row, const json_t *experts,
 		     weir_error *error)
@@ -217,7 +217,7 @@ static int parse_json_line(weir_routing *routing, const text_line *line, weir_er
 	return result;
 }
 
-/* --- lines --------------------------------------------------------------------------------------------------------------- */
+/* ---- lines ---- */
 
 int weir_routing_parse(weir_routing *routing, const char *text, size_t bytes, weir_error *error)
 {

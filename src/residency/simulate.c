@@ -29,7 +29,7 @@ static void count(const weir_routing *routing, const weir_routing_visit *visit, 
 	result->warm_hits += hits;
 }
 
-/* --- policies ------------------------------------------------------------------------------------------------------------ */
+/* ---- policies ---- */
 
 static void replay_visits(const weir_routing *routing, weir_replay *replay, uint32_t experts_count, uint32_t *chunks,
 			  weir_simulation *result)
@@ -76,7 +76,7 @@ static int run_policy(const weir_routing *routing, const char *policy, uint32_t 
 	return code;
 }
 
-/* --- Belady -------------------------------------------------------------------------------------------------------------- */
+/* ---- Belady ---- */
 
 typedef struct belady {
 	uint32_t slots_count, used;
