@@ -29,8 +29,8 @@
 
 #define DEFAULT_SECONDS 5.0
 #define DEFAULT_FILE_BYTES ((uint64_t)512 << 20)
-/* What code that runs for the first time, the C library and the kernel add.  The kernel counts a process's pages per processor and
- * adds up now and then, so what it says before is not exact either. */
+/* What code that runs for the first time, the C library and the kernel add.  The kernel counts a process's pages by processor,
+ * and adds them up now and then: what it says before is not exact either. */
 #define MEASURING_BYTES ((uint64_t)4 << 20)
 #define DEFAULT_QUEUE_DEPTH 32u
 #define DEFAULT_PIECE_BYTES (1u << 20)
