@@ -20,7 +20,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m weir.mlx", description="Models of mlx_lm within a budget of bytes.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add = commands.add_parser("generate", help="generates text and reports what it cost",
-                              epilog="example: python -m weir.mlx generate ~/models/Qwen3-30B-A3B-4bit -M 8G -p 'Why do rivers bend?'")
+                              epilog="example: python -m weir.mlx generate ~/models/Qwen3-30B-A3B-4bit -M 8G -p 'Why is it so?'")
     add.add_argument("model", metavar="PATH", help="folder with config.json and model*.safetensors")
     add.add_argument("-M", "--memory", metavar="SIZE", default="auto", help="budget: 4G, 3500M, 1.5GiB, 60%%, auto (the default)")
     source = add.add_mutually_exclusive_group()

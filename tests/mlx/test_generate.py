@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""python -m weir.mlx generate: tokens, report, exit codes; within the budget, and ended by Ctrl-C."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+from pathlib import Path
+
+import mlx.core as mx
+import support
+import tiny_models
+from cases import PROMPT, Q4
+from mlx_lm.generate import generate_step
+from mlx_lm.utils import load_model
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.path.join(support.ROOT, "python")}
+IDS = ",".join(map(str, PROMPT[0]))
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "weir.mlx", "generate", *map(str, arguments)]
+
+
+def generate(*arguments, stdin=""):
+    return subprocess.run(command(*arguments), capture_output=True, text=True, input=stdin, timeout=240, env=ENVIRONMENT, check=False)
+
+
+def report(*arguments):
+    run = generate(*arguments, "--json")
+    if run.returncode:
+        raise AssertionError(f"ended with {run.returncode}: {run.stderr}")
+    return json.loads(run.stdout)
+
+
+class Generate(support.Folder):
+    def setUp(self):
+        super().setUp()
+        self.model = tiny_models.make(self.path("m"), "qwen3_moe", quantization=Q4, dtype=mx.bfloat16)
+        self.common = (self.model, "--prompt-tokens", IDS, "--ignore-eos")
+
+    def test_tokens_are_those_of_mlx_lm(self):
+        wanted = [int(token) for token, _ in generate_step(mx.array(PROMPT[0]), load_model(Path(self.model))[0], max_tokens=12)]
+        for options in (("-M", "1G"), ("-M", "1G", "--batch", 2), ("--no-streaming",),
+                        ("-M", "1G", "--io", "threads", "--policy", "lru")):
+            with self.subTest(options):
+                run = generate(*self.common, "-n", 12, "-q", *options)
+                self.assertEqual((run.returncode, run.stderr), (0, ""))
+                self.assertEqual([int(word) for word in run.stdout.split(",")], wanted)
+
+    def test_report(self):
+        found = report(*self.common, "-n", 12, "-M", "400M", "--logits-hash", "--report", self.path("report.json"))
+        with open(self.path("report.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file), found)
+        self.assertEqual((found["tokens"], found["prompt_tokens"], found["exit"]), (12, len(PROMPT[0]), "length"))
+        self.assertEqual(found["budget_bytes"], 400 << 20)
+        self.assertLessEqual(found["peak_memory_bytes"], found["budget_bytes"])
+        self.assertLessEqual(sum(found["memory"].values()), found["budget_bytes"])
+        self.assertEqual(found["demanded"], found["hits"] + found["joined"] + found["misses"])
+        self.assertGreater(found["outside_seconds"], 0)
+        self.assertLess(found["outside_seconds"], found["seconds"])
+        mapped = report(*self.common, "-n", 12, "--no-streaming", "--logits-hash")
+        self.assertEqual(mapped["logits_hash"], found["logits_hash"])
+        self.assertIsNone(mapped["budget_bytes"])
+
+    def test_exit_codes(self):
+        os.mkdir(self.path("empty"))
+        broken = tiny_models.make(self.path("broken"), "qwen3_moe")
+        os.truncate(os.path.join(broken, "model.safetensors"), 5000)
+        for code, arguments, message in (
+                (2, (*self.common, "-M", "much"), "much"), (2, (*self.common, "-n", 0), "at least 1"),
+                (2, (*self.common, "-c", 10, "-n", 20), "do not fit a context of 10"),
+                (2, (self.model, "--prompt-tokens", "1,x"), "with commas"), (2, (self.model, "--prompt-tokens", "-1"), "negative"),
+                (1, (self.path("absent"), "--prompt-tokens", IDS), "config.json"),
+                (1, (self.path("empty"), "--prompt-tokens", IDS), "config.json"),
+                (3, (*self.common, "-M", "16M"), "the least is"), (4, (broken, "--prompt-tokens", IDS, "-M", "1G"), "model.safetensors")):
+            with self.subTest(arguments[1:]):
+                run = generate(*arguments)
+                self.assertEqual(run.returncode, code, run.stderr)
+                self.assertIn(message, run.stderr)
+                self.assertEqual(run.stdout, "")
+                self.assertEqual(len(run.stderr.splitlines()), 1, run.stderr)
+
+    def test_the_least_budget_is_enough(self):
+        refused = generate(*self.common, "-M", "16M")
+        least = int(refused.stderr.split("the least is ")[1].split(",")[0])
+        found = report(*self.common, "-n", 4, "-M", int(least * 1.1))
+        self.assertLessEqual(found["peak_memory_bytes"], found["budget_bytes"])
+
+    def test_interrupted(self):
+        run = subprocess.Popen(command(*self.common, "-M", "1G", "-n", 100000, "-c", 200000, "--report", self.path("r.json")),
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        self.addCleanup(run.kill)
+        self.assertTrue(run.stdout.read(8))  # it is in the middle
+        time.sleep(0.2)
+        run.send_signal(signal.SIGINT)
+        _, errors = run.communicate(timeout=60)
+        self.assertEqual(run.returncode, 130, errors)
+        self.assertNotIn("Traceback", errors)
+        with open(self.path("r.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["exit"], "interrupted")
+
+    def test_standard_output_that_is_closed(self):
+        run = subprocess.Popen(command(*self.common, "-M", "1G", "-n", 3000, "-c", 4000), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        run.stdout.read(8)
+        run.stdout.close()
+        with run.stderr:
+            errors = run.stderr.read()
+        self.assertNotEqual(run.wait(timeout=60), 0)
+        self.assertNotIn("Traceback", errors)
+        self.assertNotIn("Exception ignored", errors)
+
+
+if __name__ == "__main__":
+    unittest.main()
