@@ -348,6 +348,8 @@ static void fill_result(struct run *run)
 	report->load_seconds = positive(result->load_seconds);
 	report->io.method = result->io_method[0] ? result->io_method : NULL;
 	report->policy = result->policy[0] ? result->policy : NULL;
+	if (report->policy)
+		report->counts_loaded = result->counts_loaded;
 	if (result->has_logits_hash && !report->exit) { /* of a run that was cut short it would compare with nothing */
 		snprintf(run->hash_text, sizeof run->hash_text, "%016llx", (unsigned long long)result->logits_hash);
 		report->logits_hash = run->hash_text;
@@ -530,6 +532,8 @@ static int parse(struct run *run, int argc, char **argv)
 		{0, "policy", CLI_TEXT, &run->options.policy, "NAME", "which expert gives way: auto, lfu, lru...", NULL, 0, 0},
 		{0, "no-lookahead", CLI_CLEAR, &run->options.lookahead, NULL, "read nothing before its router has spoken", NULL,
 		 0, 0},
+		{0, "no-counts", CLI_FLAG, &run->options.no_counts, NULL, "keep no counts between runs, and use none", NULL, 0,
+		 0},
 		{0, "no-pack", CLI_CLEAR, &run->use_pack, NULL, "read the model itself, even if a pack lies beside it", NULL, 0,
 		 0},
 		{0, "device", CLI_TEXT, &run->options.device, "NAME", "where compute runs (default: cpu)", NULL, 0, 0},

@@ -41,6 +41,7 @@ void weir_report_clear(weir_report *report)
 		.io = {NULL, none, none, NAN, none},
 		.bound = {NAN, NAN, NAN, NAN},
 		.forecast = {NAN, NAN},
+		.counts_loaded = none,
 	};
 }
 
@@ -201,6 +202,7 @@ json_t *weir_report_json(const weir_report *report)
 	put_residency(object, report);
 	put_drive(object, report);
 	put_text(object, "policy", report->policy);
+	put_count(object, "counts_loaded", report->counts_loaded);
 	put_text(object, "pack", report->pack);
 	put_text(object, "logits_hash", report->logits_hash);
 	json_object_set_new(object, "text", report->text ? output_json_string(report->text, report->text_bytes) : json_null());

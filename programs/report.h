@@ -63,6 +63,7 @@ typedef struct weir_report {
 		double tokens_per_second, error;
 	} forecast;
 	const char *policy;
+	uint64_t counts_loaded; /* demands that earlier runs have counted */
 	const char *pack; /* path of the pack that weights were read from, or NULL */
 	const char *logits_hash; /* 16 hex digits */
 	const char *text; /* any bytes */

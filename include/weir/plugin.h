@@ -27,6 +27,7 @@ typedef struct weir_plugin_options {
 	const char *policy; /* as in weir_store_options; NULL is "auto" */
 	const char *trace_path; /* gets the routing trace of each model; NULL: none */
 	bool no_lookahead;
+	bool no_counts; /* keep no counts between runs, and use none */
 } weir_plugin_options;
 
 /* "weir_plugin_configure": options for models that are loaded later (strings are copied), in place of those of the environment;

@@ -146,6 +146,11 @@ int weir_store_wait_read(weir_store *store);
 /* Marks the end of a token: ages the policy's counts. */
 void weir_store_tick(weir_store *store);
 
+/* How often each chunk was demanded: counts[chunks_count].  What a run has counted, given to the next by weir_store_seed before
+ * its first demand, tells its policy from the beginning which chunks are wanted often; the counts then go on from there. */
+void weir_store_get_counts(weir_store *store, uint32_t *counts);
+void weir_store_seed(weir_store *store, const uint32_t *counts);
+
 void weir_store_get_stats(weir_store *store, weir_store_stats *stats);
 void weir_store_reset_stats(weir_store *store);
 const char *weir_store_policy(weir_store *store);

@@ -165,7 +165,7 @@ def _token_text(tokens: Sequence[int]) -> str:
 def generate(model: Any, prompt: Union[str, Sequence[int]], memory: Memory = "auto", *, tokens: Optional[int] = None,
              ctx: Optional[int] = None, threads: Optional[int] = None, temp: Optional[float] = None, top_k: Optional[int] = None,
              top_p: Optional[float] = None, seed: Optional[int] = None, raw: bool = False, ignore_eos: bool = False,
-             io: Optional[str] = None, policy: Optional[str] = None, lookahead: bool = True,
+             io: Optional[str] = None, policy: Optional[str] = None, lookahead: bool = True, counts: bool = True,
              logits_hash: bool = False) -> Generation:
     """Generates text with a model that may be larger than memory, within a budget of bytes.
 
@@ -184,6 +184,7 @@ def generate(model: Any, prompt: Union[str, Sequence[int]], memory: Memory = "au
         io: ``"auto"``, ``"uring"``, ``"threads"`` or ``"mmap"``.
         policy: which expert gives way: ``"auto"``, ``"lfu"``, ``"lru"``...
         lookahead: read what the next layer will probably want.
+        counts: begin with the counts of earlier runs of the model, and keep this one's.
         logits_hash: put a hash over all logits into the report.
 
     Returns:
@@ -202,7 +203,7 @@ def generate(model: Any, prompt: Union[str, Sequence[int]], memory: Memory = "au
         >>> text.report["peak_memory_bytes"]
     """
     words = options(memory=memory_text(memory), tokens=tokens, ctx=ctx, threads=threads, temp=temp, top_k=top_k, top_p=top_p,
-                    seed=seed, raw=raw, ignore_eos=ignore_eos, io=io, policy=policy, no_lookahead=not lookahead,
+                    seed=seed, raw=raw, ignore_eos=ignore_eos, io=io, policy=policy, no_lookahead=not lookahead, no_counts=not counts,
                     logits_hash=logits_hash)
     if not isinstance(prompt, str):
         return Generation(model, subprocess.DEVNULL, [*words, "--prompt-tokens", _token_text(prompt)])

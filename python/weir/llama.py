@@ -31,7 +31,7 @@ class _Options(ctypes.Structure):
     """``weir_plugin_options``."""
 
     _fields_ = [("memory", c_char_p), ("io_method", c_char_p), ("policy", c_char_p), ("trace_path", c_char_p),
-                ("no_lookahead", c_bool)]
+                ("no_lookahead", c_bool), ("no_counts", c_bool)]
 
 
 def _load(name: str) -> ctypes.CDLL:
@@ -175,7 +175,7 @@ def _explained(original: Callable[..., int], backend: _Backend) -> Callable[...,
 
 
 def enable(memory: Memory = "auto", *, io: Optional[str] = None, policy: Optional[str] = None, lookahead: bool = True,
-           trace: Any = None) -> None:
+           counts: bool = True, trace: Any = None) -> None:
     """Makes every model that llama-cpp-python loads from now on stream within a budget.  May be called again, to change it.
 
     Args:
@@ -183,6 +183,7 @@ def enable(memory: Memory = "auto", *, io: Optional[str] = None, policy: Optiona
         io: ``"auto"``, ``"uring"``, ``"threads"`` or ``"mmap"``.
         policy: which expert gives way: ``"auto"``, ``"lfu"``, ``"lru"``...
         lookahead: read what the next layer will probably want.
+        counts: begin with the counts of earlier runs of the model, and keep this one's.
         trace: path that gets the routing trace.
 
     Raises:
@@ -200,7 +201,7 @@ def enable(memory: Memory = "auto", *, io: Optional[str] = None, policy: Optiona
     if _backend is None:
         _backend = _Backend(llama_cpp)
     words = [None if word is None else word.encode() for word in (memory_text(memory), io, policy)]
-    _backend.configure(_Options(*words, None if trace is None else path_bytes(trace), not lookahead))
+    _backend.configure(_Options(*words, None if trace is None else path_bytes(trace), not lookahead, not counts))
     if _originals:
         return
     llama = llama_cpp.llama_cpp

@@ -88,6 +88,7 @@ static int configure_backend(const weir_engine_options *options, uint32_t thread
 					.piece_bytes = options->piece_bytes,
 					.threads = threads,
 					.lookahead = options->lookahead,
+					.no_counts = options->no_counts,
 					.progress = options->progress,
 					.progress_user = options->user,
 					.bind_threads = true};

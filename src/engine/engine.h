@@ -24,6 +24,7 @@ typedef struct weir_engine_options {
 	const char *io_method; /* "auto", "uring", "threads", "mmap" */
 	const char *policy; /* "auto" or a name */
 	bool lookahead;
+	bool no_counts; /* keep no counts between runs, and use none */
 	const char *io_fault; /* for tests; NULL for none */
 	const char *trace_path; /* routing trace to write, or NULL */
 	const char *pack_path; /* pack of the model; "": none; NULL: beside the model's file, if there is one */
@@ -78,6 +79,7 @@ typedef struct weir_engine_result {
 	uint32_t queue_depth;
 	uint64_t read_bytes_typical;
 	char policy[24];
+	uint64_t counts_loaded; /* demands that earlier runs have counted; 0: none */
 	uint64_t major_faults_decode;
 	bool ended; /* the model ended its text */
 	bool stopped; /* on_text asked for it */

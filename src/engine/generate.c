@@ -296,6 +296,7 @@ static void fill_result(generation *g)
 		fill_memory(r, weir_session_plan(g->engine->session), &now);
 	snprintf(r->io_method, sizeof r->io_method, "%s", now.io_method ? now.io_method : "");
 	snprintf(r->policy, sizeof r->policy, "%s", now.policy ? now.policy : "");
+	r->counts_loaded = now.counts_loaded;
 	r->queue_depth = now.queue_depth;
 	r->lookahead = now.lookahead;
 	r->lookahead_with_seconds = (double)now.lookahead_with_ns / NS_PER_SECOND;

@@ -31,6 +31,7 @@ typedef struct weir_backend_options {
 	uint32_t queue_depth; /* 0: this and the next as found best for the drive (weir/disk.h), else the defaults */
 	uint32_t piece_bytes; /* 0: the default */
 	uint32_t threads; /* compute threads, for the size of work buffers; 0: one per processor */
+	bool no_counts; /* keep no counts of demands between runs, and use none (counts.h) */
 	bool lookahead; /* read experts before their router has spoken */
 	/* Called while weights that stay are read, with 0..1; false stops the start with WEIR_EINTERRUPTED.  NULL for none. */
 	bool (*progress)(void *user, double fraction);
@@ -48,6 +49,7 @@ typedef struct weir_session_stats {
 	uint64_t read_bytes_typical;
 	const char *io_method;
 	const char *policy;
+	uint64_t counts_loaded; /* demands that earlier runs have counted; 0: none */
 	bool lookahead; /* experts are guessed at now */
 	uint64_t lookahead_with_ns, lookahead_without_ns; /* a token's time in the last trial, median; 0: none has ended */
 } weir_session_stats;

@@ -97,6 +97,13 @@ static const char *text_from_environment(const char *name)
 	return text && *text ? text : NULL;
 }
 
+static bool is_off(const char *name)
+{
+	const char *text = text_from_environment(name);
+
+	return text && (strcmp(text, "off") == 0 || strcmp(text, "0") == 0);
+}
+
 static void configure_from_environment(void)
 {
 	weir_backend_options wanted = {
@@ -107,6 +114,7 @@ static void configure_from_environment(void)
 		.trace_path = text_from_environment("WEIR_TRACE"),
 		.report_path = text_from_environment("WEIR_REPORT"),
 		.pack_path = text_from_environment("WEIR_PACK"),
+		.no_counts = is_off("WEIR_COUNTS"),
 		.lookahead = true,
 	};
 
@@ -143,6 +151,7 @@ int weir_plugin_configure(const weir_plugin_options *wanted, weir_error *error)
 		.policy = wanted->policy,
 		.trace_path = wanted->trace_path,
 		.lookahead = !wanted->no_lookahead,
+		.no_counts = wanted->no_counts,
 	};
 	int result = parse_budget(wanted->memory, &made.budget_bytes, error);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "ggml/counts.h"
 #include "ggml/experts.h"
 #include "ggml/lookahead.h"
 #include "ggml/packed.h"
@@ -98,6 +99,8 @@ static int open_store(weir_session *session, uint32_t chunks_count, uint32_t lea
 	result = weir_store_open(&options, &session->store, error);
 	if (!result)
 		result = weir_packed_check_store(session, error);
+	if (!result)
+		weir_counts_load(session);
 	free(chunks);
 	free(paths);
 	return result;

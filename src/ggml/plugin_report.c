@@ -142,6 +142,7 @@ static json_t *make_report(const weir_session *session)
 	put_residency(object, session->started, &stats);
 	put_drive(object, &stats);
 	json_object_set_new(object, "policy", text_or_null(stats.policy));
+	json_object_set_new(object, "counts_loaded", count_if(stats.policy, stats.counts_loaded));
 	json_object_set_new(object, "pack", text_or_null(weir_packed_path(session->packed)));
 	PUT_NULLS(object, "logits_hash", "text", "exit");
 	return object;

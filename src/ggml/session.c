@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "ggml/buffer.h"
 #include "ggml/config.h"
+#include "ggml/counts.h"
 #include "ggml/experts.h"
 #include "ggml/outfile.h"
 #include "ggml/packed.h"
@@ -257,6 +258,7 @@ int weir_session_start(weir_session *session, weir_error *error)
 
 static void close_parts(weir_session *session)
 {
+	weir_counts_save(session);
 	weir_steps_free(session->steps);
 	weir_experts_close(session->experts);
 	weir_rows_close(session->rows);
@@ -347,6 +349,7 @@ void weir_session_get_stats(const weir_session *session, weir_session_stats *sta
 	if (session->store) {
 		weir_store_get_stats(session->store, &stats->experts);
 		stats->policy = weir_store_policy(session->store);
+		stats->counts_loaded = session->counts_loaded;
 		weir_experts_add_stats(session->experts, stats);
 	}
 	if (session->ring)
@@ -379,6 +382,7 @@ void weir_session_hand_over(weir_session *session)
 {
 	weir_error error;
 
+	weir_counts_save(session);
 	if (weir_session_end_trace(session, &error))
 		weir_config_complain(&error);
 	if (weir_plugin_report_write(session, &error))

@@ -115,6 +115,8 @@ struct weir_session {
 	weir_rows *rows;
 	weir_experts *experts;
 	weir_steps *steps;
+	uint64_t counts_loaded; /* demands that earlier runs have counted, of all chunks; 0: none */
+	uint64_t counts_demanded; /* of this run, when counts were last saved */
 	weir_trace *trace; /* NULL: none is wanted */
 	weir_packed *packed; /* once the session was started */
 };
@@ -136,7 +138,7 @@ void weir_session_free(weir_session *session);
 /* Before a graph is computed.  Programs make contexts while a model stays loaded: when they need more than the plan left for
  * them, the session is brought back to before its start, so that the next start divides the budget anew. */
 void weir_session_adapt(weir_session *session, struct ggml_cgraph *graph);
-/* Writes what outlives the session: the trace and the report, if they are wanted and not written yet. */
+/* Writes what outlives the session: counts, the trace and the report, if they are wanted and not written yet. */
 void weir_session_hand_over(weir_session *session);
 
 /* place.c */

@@ -429,6 +429,21 @@ void weir_store_tick(weir_store *store)
 	pthread_mutex_unlock(&store->mutex);
 }
 
+void weir_store_get_counts(weir_store *store, uint32_t *counts)
+{
+	pthread_mutex_lock(&store->mutex);
+	for (uint32_t i = 0; i < store->chunks_count; i++)
+		counts[i] = store->policy.chunks[i].total;
+	pthread_mutex_unlock(&store->mutex);
+}
+
+void weir_store_seed(weir_store *store, const uint32_t *counts)
+{
+	pthread_mutex_lock(&store->mutex);
+	weir_policy_seed(&store->policy, counts);
+	pthread_mutex_unlock(&store->mutex);
+}
+
 static uint32_t count_pinned(const weir_store *store)
 {
 	uint32_t pinned = 0;

@@ -56,6 +56,7 @@ static const char *const fields[] = {
 	"bound",
 	"forecast",
 	"policy",
+	"counts_loaded",
 	"pack",
 	"logits_hash",
 	"text",
