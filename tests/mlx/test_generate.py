@@ -24,8 +24,12 @@ def command(*arguments):
     return [sys.executable, "-m", "weir.mlx", "generate", *map(str, arguments)]
 
 
+def run_program(words, stdin=""):
+    return subprocess.run(words, capture_output=True, text=True, input=stdin, timeout=240, env=ENVIRONMENT, check=False)
+
+
 def generate(*arguments, stdin=""):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, input=stdin, timeout=240, env=ENVIRONMENT, check=False)
+    return run_program(command(*arguments), stdin)
 
 
 def report(*arguments):
@@ -75,7 +79,8 @@ class Generate(support.Folder):
                 (2, (self.model, "--prompt-tokens", "1,x"), "with commas"), (2, (self.model, "--prompt-tokens", "-1"), "negative"),
                 (1, (self.path("absent"), "--prompt-tokens", IDS), "config.json"),
                 (1, (self.path("empty"), "--prompt-tokens", IDS), "config.json"),
-                (3, (*self.common, "-M", "16M"), "the least is"), (4, (broken, "--prompt-tokens", IDS, "-M", "1G"), "model.safetensors")):
+                (3, (*self.common, "-M", "16M"), "the least is"),
+                (4, (broken, "--prompt-tokens", IDS, "-M", "1G"), "model.safetensors")):
             with self.subTest(arguments[1:]):
                 run = generate(*arguments)
                 self.assertEqual(run.returncode, code, run.stderr)
@@ -112,6 +117,49 @@ class Generate(support.Folder):
         self.assertNotEqual(run.wait(timeout=60), 0)
         self.assertNotIn("Traceback", errors)
         self.assertNotIn("Exception ignored", errors)
+
+
+class Text(support.Folder):
+    """With a tokenizer."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = tiny_models.add_tokenizer(tiny_models.make(self.path("m"), "qwen3_moe", quantization=Q4, dtype=mx.bfloat16))
+        self.prompt = " ".join(f"w{token}" for token in PROMPT[0])
+
+    def example(self, name, *arguments):
+        return run_program([sys.executable, os.path.join(support.ROOT, "examples", name), *map(str, arguments)])
+
+    def test_prompts(self):
+        with open(self.path("prompt"), "w", encoding="ascii") as file:
+            file.write(self.prompt)
+        words = (self.model, "-M", "1G", "-n", 8, "--ignore-eos", "-q")
+        found = [generate(*words, "-p", self.prompt), generate(*words, "-f", self.path("prompt")), generate(*words, stdin=self.prompt)]
+        self.assertEqual([run.returncode for run in found], [0, 0, 0], found[0].stderr)
+        self.assertEqual(len({run.stdout for run in found}), 1)
+        ids = report(self.model, "--prompt-tokens", IDS, "-M", "1G", "-n", 8, "--ignore-eos")["text"]
+        self.assertEqual(found[0].stdout.replace("w", "").split(), ids.split(","))
+        drawn = [generate(*words, "-p", self.prompt, "--temp", 1, "--seed", 5, "--top-k", 20, "--top-p", 0.9).stdout for _ in range(2)]
+        self.assertEqual(drawn[0], drawn[1])
+
+    def test_example(self):
+        texts = []
+        for memory in ("1G", "map"):
+            run = self.example("python_mlx.py", self.model, memory, self.prompt)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            texts.append(run.stdout.split("\n\n")[0])
+            self.assertIn("MiB mapped, 0.0 MiB copied", run.stdout)
+        self.assertEqual(texts[0], texts[1])
+        run = self.example("python_mlx.py", self.model, "16M", self.prompt)
+        self.assertEqual(run.returncode, 1)
+        self.assertRegex(run.stderr, r"try \d+ bytes or more")
+
+    def test_example_of_arrays(self):
+        run = self.example("python_mlx_array.py", self.path("m/model.safetensors"), 8192, 4, 8, "bfloat16")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        self.assertIn("mlx.core.bfloat16 (4, 8) mean", run.stdout)
+        run = self.example("python_mlx_array.py", self.path("m/model.safetensors"), 8192, 4, 8, "float12")
+        self.assertEqual((run.returncode, len(run.stderr.splitlines())), (1, 1))
 
 
 if __name__ == "__main__":

@@ -152,6 +152,18 @@ def save_aligned(path, weights):
         file.write(len(header).to_bytes(8, "little") + header + b"".join(blobs))
 
 
+def add_tokenizer(folder):
+    """A tokenizer whose words are w0, w1... with the ids 0, 1...; the last one ends a text."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(os.path.join(folder, "tokenizer.json"))
+    with open(os.path.join(folder, "tokenizer_config.json"), "w", encoding="ascii") as file:
+        json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "w0", "eos_token": f"w{VOCABULARY - 1}"}, file)
+    return str(folder)
+
+
 def make(folder, kind, *, quantization=None, layout="mlx", aligned=True, dtype=mx.float32, shards=1, seed=7, **config):
     """Writes a model; returns its folder as text."""
     config = {**CONFIGS[kind], **config}

@@ -170,7 +170,10 @@ def load(path: Any, *, mmap: bool = True, streaming: bool = False, memory: Any =
         streaming: expert layers keep only some experts in memory and read the others when their router picks them.
         memory: budget of the whole process for ``streaming``: bytes, or ``"4G"``, ``"60%"``; ``None``: what the process may use.
         tokenizer_config, model_config: as ``mlx_lm.load``.
-        **options: for ``streaming``: see :func:`weir.mlx.load_streaming`.
+        **options: for ``streaming``: ``ctx``, tokens that the KV cache has room for (4096); ``batch``, prompt tokens computed
+            together (128): pass the same as ``prefill_step_size`` to mlx_lm; ``policy``, which expert goes first (``"auto"``,
+            ``"lfu"``, ``"lru"``...); ``io`` (``"auto"``, ``"uring"``, ``"threads"``, ``"mmap"``); ``lookahead``, read what the next
+            layer may want (True); ``experts_memory``, bytes for experts instead of what the budget leaves.
 
     Returns:
         ``(model, tokenizer)``.  Logits are those of ``mlx_lm.load``, bit for bit.
