@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "interrupt.h"
 #include "os/memory.h"
 
 #define TICK_MS 50 /* how often a run is looked at */
@@ -39,12 +40,7 @@ static void on_interrupt(int number)
 
 void child_catch_interrupt(void)
 {
-	struct sigaction action = {.sa_handler = on_interrupt};
-
-	sigemptyset(&action.sa_mask);
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
+	interrupt_install(on_interrupt);
 }
 
 bool child_interrupted(void)

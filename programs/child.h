@@ -30,7 +30,7 @@ typedef struct child {
 	child_text streams[CHILD_STREAMS];
 } child;
 
-/* From now on SIGINT, SIGTERM and SIGHUP end the child that runs, and child_run with WEIR_EINTERRUPTED. */
+/* From now on SIGINT, SIGTERM and SIGHUP end the child that runs, and child_run with WEIR_EINTERRUPTED (interrupt_install). */
 void child_catch_interrupt(void);
 bool child_interrupted(void);
 

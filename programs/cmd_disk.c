@@ -5,7 +5,6 @@
  */
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +12,7 @@
 
 #include "cli.h"
 #include "commands.h"
+#include "interrupt.h"
 #include "os/pagecache.h"
 #include "output.h"
 #include "weir/disk.h"
@@ -32,30 +32,20 @@ typedef struct disk_run {
 	weir_disk disk;
 } disk_run;
 
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int number)
-{
-	(void)number;
-	interrupted = 1;
-}
-
 static bool show_progress(double fraction, void *context)
 {
 	const disk_run *run = context;
 
 	cli_progress(&run->common, "measuring", fraction);
-	return !interrupted;
+	return !interrupt_seen();
 }
 
 static int measure(disk_run *run, weir_error *error)
 {
 	const weir_disk_options options = {.seconds = run->seconds, .progress = show_progress, .context = run};
-	struct sigaction action = {.sa_handler = on_interrupt};
 	int code;
 
-	sigemptyset(&action.sa_mask);
-	sigaction(SIGINT, &action, NULL);
+	interrupt_catch();
 	code = weir_disk_measure(run->path, &options, &run->disk, error);
 	cli_progress_clear(&run->common);
 	return code;

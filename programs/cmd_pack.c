@@ -18,15 +18,6 @@ struct pack_run {
 	weir_pack_result result;
 };
 
-static int on_progress(const char *stage, uint64_t done_bytes, uint64_t total_bytes, void *user)
-{
-	const struct pack_run *run = user;
-
-	if (total_bytes)
-		cli_progress(&run->common, stage, (double)done_bytes / (double)total_bytes);
-	return interrupt_seen();
-}
-
 static double rate(const weir_pack_result *result)
 {
 	return result->seconds > 0 && result->written_bytes ? (double)result->written_bytes / result->seconds : NAN;
@@ -45,7 +36,7 @@ static json_t *result_json(const char *model, const weir_pack_result *result)
 static void print_result(const struct pack_run *run)
 {
 	const weir_pack_result *result = &run->result;
-	char bytes[CLI_BYTES_TEXT], other[CLI_BYTES_TEXT];
+	char bytes[CLI_BYTES_TEXT];
 
 	if (result->up_to_date)
 		cli_note(&run->common, "%s is up to date (%s)", result->output, cli_bytes(result->output_bytes, bytes));
@@ -57,7 +48,7 @@ static void print_result(const struct pack_run *run)
 			 cli_bytes(result->resumed_bytes, bytes));
 	if (run->options.replace)
 		cli_note(&run->common, "%s freed in the model: keep %s, only weir can use the two together",
-			 cli_bytes(result->freed_bytes, other), result->output);
+			 cli_bytes(result->freed_bytes, bytes), result->output);
 }
 
 static int pack_model(struct pack_run *run, const char *model)
@@ -65,8 +56,8 @@ static int pack_model(struct pack_run *run, const char *model)
 	weir_error error = {.offset = WEIR_ERROR_NO_OFFSET};
 	int code;
 
-	run->options.progress = on_progress;
-	run->options.user = run;
+	run->options.progress = interrupt_progress;
+	run->options.user = &run->common;
 	interrupt_catch();
 	code = weir_pack_write(model, &run->options, &run->result, &error);
 	cli_progress_clear(&run->common);
@@ -79,6 +70,16 @@ static int pack_model(struct pack_run *run, const char *model)
 	print_result(run);
 	return CLI_DONE;
 }
+
+#define PACK_DETAILS                                                                                                           \
+	"A pack holds the weights once more: each expert's parts side by side, dense weights in order of use,\n"               \
+	"everything aligned and with checksums.  'weir run MODEL' uses a pack that lies beside its model.  A call\n"           \
+	"that was stopped, by whatever, is gone on with by the next one.  --replace reads the pack back, then frees\n"         \
+	"the experts' space in MODEL: the two together take little more room than MODEL did, but no other program\n"           \
+	"can use MODEL any more.  A safetensors model becomes another safetensors file at -o (a folder for a sharded\n"        \
+	"set), whose tensors are aligned so that any reader can map them in place.\n\n"                                        \
+	"exit codes: 0 done, 1 failed (no space: the line says how much is needed), 2 wrong usage, 4 MODEL is not\n"           \
+	"valid, 130 interrupted (the next call goes on)"
 
 int cmd_pack(int argc, char **argv)
 {
@@ -95,20 +96,7 @@ int cmd_pack(int argc, char **argv)
 		.name = "pack",
 		.operands = "MODEL",
 		.summary = "writes the aligned, checksummed pack of a model",
-		.details =
-			"A pack holds the weights once more: each expert's parts side by side, dense weights in order of use,\n"
-			"everything aligned and with checksums.  'weir run MODEL' uses a pack that lies beside its model.  A "
-			"call\n"
-			"that was stopped, by whatever, is gone on with by the next one.  --replace reads the pack back, then "
-			"frees\n"
-			"the experts' space in MODEL: the two together take little more room than MODEL did, but no other "
-			"program\n"
-			"can use MODEL any more.  A safetensors model becomes another safetensors file at -o (a folder for a "
-			"sharded\n"
-			"set), whose tensors are aligned so that any reader can map them in place.\n\n"
-			"exit codes: 0 done, 1 failed (no space: the line says how much is needed), 2 wrong usage, 4 MODEL is "
-			"not\n"
-			"valid, 130 interrupted (the next call goes on)",
+		.details = PACK_DETAILS,
 		.example = "  weir pack model.gguf\n"
 			   "  weir pack model.gguf --replace\n"
 			   "  weir pack model.safetensors -o aligned.safetensors",

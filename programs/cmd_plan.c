@@ -199,6 +199,14 @@ static int plan_model(struct plan_run *run, const char *path)
 	return result < 0 ? cli_exit_code(result) : printed;
 }
 
+/* ---- command ---- */
+
+#define PLAN_DETAILS                                                                                                           \
+	"No weight is loaded.  The drive is measured for a moment, or with --no-measure the rate is the one that\n"            \
+	"'weir disk' found.  Hits, computing and how much of it runs beside reading come from earlier runs of\n"               \
+	"the model with as many threads; before the first they are what is typical.\n"                                         \
+	"'auto' takes what this process may use (cgroups, MemAvailable, rlimits) less one sixteenth."
+
 int cmd_plan(int argc, char **argv)
 {
 	struct plan_run run = {.measure = true,
@@ -225,12 +233,7 @@ int cmd_plan(int argc, char **argv)
 		.name = "plan",
 		.operands = "MODEL",
 		.summary = "says how a budget would be divided and the speed to expect",
-		.details =
-			"No weight is loaded.  The drive is measured for a moment, or with --no-measure the rate is the one "
-			"that\n"
-			"'weir disk' found.  Hits, computing and how much of it runs beside reading come from earlier runs of\n"
-			"the model with as many threads; before the first they are what is typical.\n"
-			"'auto' takes what this process may use (cgroups, MemAvailable, rlimits) less one sixteenth.",
+		.details = PLAN_DETAILS,
 		.example = "  weir plan model.gguf --memory 4G\n  weir plan model.gguf --memory 60% --json",
 		CLI_OPTIONS(options),
 		.operands_least = 1,

@@ -19,6 +19,7 @@
 #include "crash.h"
 #include "engine/engine.h"
 #include "history.h"
+#include "interrupt.h"
 #include "model.h"
 #include "os/process.h"
 #include "output.h"
@@ -74,20 +75,6 @@ static void on_interrupt(int number)
 	interrupted = 1;
 	if (interruptible)
 		weir_engine_interrupt(interruptible);
-}
-
-/* Without SA_RESTART, so that waiting for a prompt ends too.  One that was ignored when we were started (nohup) stays so. */
-static void catch_interrupt(void)
-{
-	static const int NUMBERS[] = {SIGINT, SIGTERM, SIGHUP};
-	struct sigaction action = {.sa_handler = on_interrupt}, before;
-
-	sigemptyset(&action.sa_mask);
-	for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++) {
-		sigaction(NUMBERS[i], NULL, &before);
-		if (before.sa_handler != SIG_IGN)
-			sigaction(NUMBERS[i], &action, NULL);
-	}
 }
 
 static int check_interrupt(weir_error *error)
@@ -462,7 +449,7 @@ static int run_and_report(struct run *run)
 	weir_report_clear(&run->report);
 	run->report.model = run->model;
 	textsink_open(&run->sink, run->common.json ? NULL : stdout, isatty(STDOUT_FILENO));
-	catch_interrupt();
+	interrupt_install(on_interrupt);
 	result = run_model(run, &error);
 	if (run->engine && run->report.architecture) {
 		snprintf(architecture, sizeof architecture, "%s", run->report.architecture);

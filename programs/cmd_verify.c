@@ -17,15 +17,6 @@ struct verify_run {
 	weir_verify_result result;
 };
 
-static int on_progress(const char *stage, uint64_t done_bytes, uint64_t total_bytes, void *user)
-{
-	const struct verify_run *run = user;
-
-	if (total_bytes)
-		cli_progress(&run->common, stage, (double)done_bytes / (double)total_bytes);
-	return interrupt_seen();
-}
-
 static json_t *path_json(const char *path)
 {
 	return path[0] ? output_json_string(path, strlen(path)) : json_null();
@@ -68,8 +59,8 @@ static int verify_file(struct verify_run *run, const char *path)
 	weir_error error = {.offset = WEIR_ERROR_NO_OFFSET};
 	int code;
 
-	run->options.progress = on_progress;
-	run->options.user = run;
+	run->options.progress = interrupt_progress;
+	run->options.user = &run->common;
 	interrupt_catch();
 	code = weir_verify(path, &run->options, &run->result, &error);
 	cli_progress_clear(&run->common);
@@ -85,6 +76,13 @@ static int verify_file(struct verify_run *run, const char *path)
 	return print_result(run);
 }
 
+#define VERIFY_DETAILS                                                                                                         \
+	"FILE is a pack or a model.  Of a pack every byte is read: a single flipped bit is found, and the line names\n"        \
+	"the offset and the tensor.  When the model that it was made from lies beside it, its weights are compared\n"          \
+	"with the same checksums.  A model without a pack has no checksums: its headers are checked, and that all of\n"        \
+	"it can be read.\n\n"                                                                                                  \
+	"exit codes: 0 all is right, 1 failed while reading, 2 wrong usage, 4 something differs"
+
 int cmd_verify(int argc, char **argv)
 {
 	struct verify_run run = {.options = {.threads = 0}};
@@ -95,14 +93,7 @@ int cmd_verify(int argc, char **argv)
 		.name = "verify",
 		.operands = "FILE",
 		.summary = "checks a pack and its model, byte by byte",
-		.details = "FILE is a pack or a model.  Of a pack every byte is read: a single flipped bit is found, and the "
-			   "line names\n"
-			   "the offset and the tensor.  When the model that it was made from lies beside it, its weights are "
-			   "compared\n"
-			   "with the same checksums.  A model without a pack has no checksums: its headers are checked, and "
-			   "that all of\n"
-			   "it can be read.\n\n"
-			   "exit codes: 0 all is right, 1 failed while reading, 2 wrong usage, 4 something differs",
+		.details = VERIFY_DETAILS,
 		.example = "  weir verify model.weir\n  weir verify model.gguf --json",
 		CLI_OPTIONS(options),
 		.operands_least = 1,

@@ -46,7 +46,7 @@ static int exit_code(void)
 static _Noreturn void give_up(const char *message)
 {
 	weir_error error;
-	int code = exit_code();
+	int code;
 
 	if (atomic_flag_test_and_set(&giving_up))
 		for (;;)

@@ -19,17 +19,32 @@ static void on_interrupt(int number)
 	seen = 1;
 }
 
-void interrupt_catch(void)
+void interrupt_install(void (*handler)(int number))
 {
 	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-	struct sigaction action = {.sa_handler = on_interrupt};
+	struct sigaction action = {.sa_handler = handler}, before;
 
 	sigemptyset(&action.sa_mask);
-	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-		sigaction(numbers[i], &action, NULL);
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+		sigaction(numbers[i], NULL, &before);
+		if (before.sa_handler != SIG_IGN)
+			sigaction(numbers[i], &action, NULL);
+	}
+}
+
+void interrupt_catch(void)
+{
+	interrupt_install(on_interrupt);
 }
 
 bool interrupt_seen(void)
 {
 	return seen;
+}
+
+int interrupt_progress(const char *stage, uint64_t done_bytes, uint64_t total_bytes, void *common)
+{
+	if (total_bytes)
+		cli_progress(common, stage, (double)done_bytes / (double)total_bytes);
+	return interrupt_seen();
 }

@@ -26,12 +26,13 @@
 extern "C" {
 #endif
 
-typedef enum weir_array_kind { /* the numbers are DLPack's */
-			       WEIR_ARRAY_INT = 0,
-			       WEIR_ARRAY_UINT = 1,
-			       WEIR_ARRAY_FLOAT = 2,
-			       WEIR_ARRAY_COMPLEX = 5,
-			       WEIR_ARRAY_BOOL = 6
+/* What an element is; the numbers are those of DLPack. */
+typedef enum weir_array_kind {
+	WEIR_ARRAY_INT = 0,
+	WEIR_ARRAY_UINT = 1,
+	WEIR_ARRAY_FLOAT = 2,
+	WEIR_ARRAY_COMPLEX = 5,
+	WEIR_ARRAY_BOOL = 6
 } weir_array_kind;
 
 typedef struct weir_array {

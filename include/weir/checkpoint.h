@@ -132,19 +132,20 @@ typedef struct weir_tensor {
 	uint64_t bytes; /* 0 when a dimension is 0 */
 } weir_tensor;
 
-typedef enum weir_value_type { /* the numbers are those of GGUF */
-			       WEIR_VALUE_UINT8 = 0,
-			       WEIR_VALUE_INT8 = 1,
-			       WEIR_VALUE_UINT16 = 2,
-			       WEIR_VALUE_INT16 = 3,
-			       WEIR_VALUE_UINT32 = 4,
-			       WEIR_VALUE_INT32 = 5,
-			       WEIR_VALUE_FLOAT32 = 6,
-			       WEIR_VALUE_BOOL = 7,
-			       WEIR_VALUE_STRING = 8,
-			       WEIR_VALUE_UINT64 = 10,
-			       WEIR_VALUE_INT64 = 11,
-			       WEIR_VALUE_FLOAT64 = 12
+/* Types of metadata; the numbers are those of GGUF. */
+typedef enum weir_value_type {
+	WEIR_VALUE_UINT8 = 0,
+	WEIR_VALUE_INT8 = 1,
+	WEIR_VALUE_UINT16 = 2,
+	WEIR_VALUE_INT16 = 3,
+	WEIR_VALUE_UINT32 = 4,
+	WEIR_VALUE_INT32 = 5,
+	WEIR_VALUE_FLOAT32 = 6,
+	WEIR_VALUE_BOOL = 7,
+	WEIR_VALUE_STRING = 8,
+	WEIR_VALUE_UINT64 = 10,
+	WEIR_VALUE_INT64 = 11,
+	WEIR_VALUE_FLOAT64 = 12
 } weir_value_type;
 
 const char *weir_value_type_name(weir_value_type type); /* "uint8", "string"; never NULL */

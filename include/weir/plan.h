@@ -77,7 +77,7 @@ typedef struct weir_plan_facts {
 typedef enum weir_plan_limit { WEIR_LIMIT_DISK, WEIR_LIMIT_COMPUTE, WEIR_LIMIT_MEMORY } weir_plan_limit;
 
 typedef struct weir_plan {
-	bool fits; /* the budget can hold this plan; else only least_budget_bytes and largest are set */
+	bool fits; /* the budget can hold this plan; else only least_budget_bytes and least_taken_by are set */
 	bool all_resident; /* every weight stays: nothing is streamed */
 	uint64_t budget_bytes;
 	uint64_t least_budget_bytes; /* the smallest budget that works */
@@ -118,11 +118,11 @@ typedef struct weir_plan {
  *   dense   = max(0, io_dense - (1 - dense_exposed_share) × compute)
  * m being binomial: each of experts_per_layer is missing with the share of bytes that are read.  So a layer that lacks nothing
  * saves nothing for one that lacks three.  Dense weights are read ahead, in a known order; a missing expert is known only when
- * its layer's router has spoken.  first_token_seconds counts from the start, with nothing in memory: the
- * weights that stay are read, then what the prompt wants, batch by batch, beside its compute.
+ * its layer's router has spoken.  first_token_seconds counts from the start, with nothing in memory: the weights that stay are
+ * read, then what the prompt wants, batch by batch, beside its compute.
  *
- * Returns 0, WEIR_EINVAL (counts that wrap, more than WEIR_PLAN_CLASSES_MAX classes) or WEIR_EBUDGET
- * with plan->least_budget_bytes set. */
+ * 0, WEIR_EINVAL (counts that wrap, more than WEIR_PLAN_CLASSES_MAX classes) or WEIR_EBUDGET with plan->least_budget_bytes set.
+ */
 int weir_plan_make(const weir_plan_facts *facts, weir_plan *plan, weir_error *error);
 
 /* What a run of the plan has shown, means over its tokens. */

@@ -9,9 +9,9 @@
 #include "weir/error.h"
 #include "weir/pack.h"
 #include "weir/plan.h"
-#include "weir/simulate.h"
 #include "weir/plugin.h"
 #include "weir/preload.h"
+#include "weir/simulate.h"
 #include "weir/store.h"
 #include "weir/version.h"
 
