@@ -43,16 +43,24 @@ static int exit_code(void)
 
 /* ---- assertions and exceptions ---- */
 
+static const char *words_for(bool lacking)
+{
+	if (running)
+		return "the engine gave up";
+	return lacking ? "the engine cannot load it, memory or something else is short" : "the engine does not take it";
+}
+
 static _Noreturn void give_up(const char *message)
 {
+	bool lacking = weir_engine_lacks_resources(message);
 	weir_error error;
 	int code;
 
 	if (atomic_flag_test_and_set(&giving_up))
 		for (;;)
 			pause(); /* another thread is at it, and ends the process */
-	weir_fail(&error, running ? WEIR_EENGINE : WEIR_EUNSUPPORTED, watched.file, WEIR_ERROR_NO_OFFSET, 0,
-		  running ? "the engine gave up: %s" : "the engine does not take it: %s", message);
+	weir_fail(&error, running || lacking ? WEIR_EENGINE : WEIR_EUNSUPPORTED, watched.file, WEIR_ERROR_NO_OFFSET, 0,
+		  "%s: %s", words_for(lacking), message);
 	code = watched.give_up ? watched.give_up(watched.user, &error) : cli_fail(watched.common, &error);
 	fflush(stdout);
 	weir_engine_abandon_outputs();

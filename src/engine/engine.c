@@ -1,7 +1,9 @@
 /*
  * engine.c - opening a model in libllama with all its weights on the weir device.
  */
+#include <errno.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,7 @@
 
 #include "base/fail.h"
 #include "engine/engine_types.h"
+#include "engine/giveup.h"
 #include "ggml/preload/map_model.h"
 #include "os/memory.h"
 #include "residency/policy.h"
@@ -98,6 +101,31 @@ static int configure_backend(const weir_engine_options *options, uint32_t thread
 	return weir_backend_configure(&backend, error);
 }
 
+bool weir_engine_lacks_resources(const char *message)
+{
+	static const int reasons[] = {ENOMEM, EMFILE, ENFILE, EIO, EACCES, EAGAIN};
+	static const char *const words[] = {"allocate", "insufficient memory", "bad_alloc", "buffer != NULL"};
+
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+		if (strstr(message, words[i]))
+			return true;
+	for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+		if (strstr(message, strerror(reasons[i])))
+			return true;
+	return false;
+}
+
+static int fail_load(const weir_engine *engine, weir_error *error)
+{
+	const char *message = weir_engine_message();
+
+	if (weir_engine_lacks_resources(message))
+		return weir_fail(error, WEIR_EENGINE, engine->path, WEIR_ERROR_NO_OFFSET, 0,
+				 "the engine cannot load it, memory or something else is short: %s", message);
+	return weir_fail(error, WEIR_EUNSUPPORTED, engine->path, WEIR_ERROR_NO_OFFSET, 0, "the engine does not take it: %s",
+			 message);
+}
+
 static int load_model(weir_engine *engine, const weir_engine_options *options, weir_error *error)
 {
 	ggml_backend_dev_t devices[2] = {options->plain ? NULL : ggml_backend_dev_by_name("WEIR0"), NULL};
@@ -111,8 +139,7 @@ static int load_model(weir_engine *engine, const weir_engine_options *options, w
 	params.use_extra_bufts = false; /* repacked weights are copies, and round differently */
 	engine->model = llama_model_load_from_file(engine->path, params);
 	if (!engine->model)
-		return weir_fail(error, WEIR_EUNSUPPORTED, engine->path, WEIR_ERROR_NO_OFFSET, 0,
-				 "the engine does not take it: %s", weir_engine_message());
+		return fail_load(engine, error);
 	engine->vocab = llama_model_get_vocab(engine->model);
 	engine->plain = options->plain != NULL;
 	engine->session = engine->plain ? NULL : weir_backend_session();

@@ -7,6 +7,8 @@
 #ifndef WEIR_ENGINE_GIVEUP_H
 #define WEIR_ENGINE_GIVEUP_H
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -14,6 +16,10 @@ extern "C" {
 /* From now on a failed assertion or an exception that nobody catches calls `give_up` with what the engine says about it, on the
  * thread where it happens.  It must not return, and must not enter the engine.  For the whole process; NULL undoes it. */
 void weir_engine_on_give_up(void (*give_up)(const char *message));
+
+/* Whether the engine's message, of an assertion too, speaks of memory, descriptors or a drive that it lacks: then nothing is
+ * wrong with the file that it was reading. */
+bool weir_engine_lacks_resources(const char *message);
 
 #ifdef __cplusplus
 }

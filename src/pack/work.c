@@ -487,7 +487,8 @@ static void attend(work_crew *crew)
 	pthread_mutex_unlock(&crew->lock);
 }
 
-static uint32_t start_workers(work_crew *crew, worker *workers, uint32_t wanted)
+/* As many as can be; `reason` is the errno of the first that cannot. */
+static uint32_t start_workers(work_crew *crew, worker *workers, uint32_t wanted, int *reason)
 {
 	sigset_t all, before;
 	uint32_t count = 0;
@@ -495,7 +496,7 @@ static uint32_t start_workers(work_crew *crew, worker *workers, uint32_t wanted)
 	sigfillset(&all); /* the host's signal handlers run in the host's threads */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	crew->running = wanted;
-	while (count < wanted && pthread_create(&workers[count].thread, NULL, work_on, &workers[count]) == 0)
+	while (count < wanted && (*reason = pthread_create(&workers[count].thread, NULL, work_on, &workers[count])) == 0)
 		count++;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_mutex_lock(&crew->lock);
@@ -507,10 +508,11 @@ static uint32_t start_workers(work_crew *crew, worker *workers, uint32_t wanted)
 static int run_crew(work_crew *crew, worker *workers, uint32_t wanted, weir_error *error)
 {
 	uint32_t ready = 0, started;
+	int reason = ENOMEM;
 
 	while (ready < wanted && open_worker(&workers[ready], crew) == 0)
 		ready++;
-	started = ready ? start_workers(crew, workers, ready) : 0;
+	started = ready ? start_workers(crew, workers, ready, &reason) : 0;
 	if (started)
 		attend(crew);
 	for (uint32_t i = 0; i < started; i++)
@@ -518,7 +520,8 @@ static int run_crew(work_crew *crew, worker *workers, uint32_t wanted, weir_erro
 	for (uint32_t i = 0; i < wanted; i++)
 		close_worker(&workers[i]);
 	if (!started)
-		return weir_fail(error, WEIR_ELIMIT, NULL, WEIR_ERROR_NO_OFFSET, 0, "cannot start a thread");
+		return weir_fail(error, ready ? WEIR_ELIMIT : WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, reason,
+				 "cannot start %s", ready ? "a thread" : "work: no memory for its buffers");
 	crew->work->failed_item = crew->failed_item;
 	if (crew->code && error)
 		*error = crew->error;

@@ -7,6 +7,7 @@ engine.
 import json
 import os
 import pty
+import resource
 import re
 import select
 import signal
@@ -443,6 +444,27 @@ class Interrupted(WithEngine):
             self.assertIn("interrupted", self.finish(process)[1])
             with open(path) as file:
                 self.assertEqual(json.load(file)["exit"], 130)
+
+    def test_no_memory_and_no_descriptors(self):
+        """What the system refuses is said to be that, and is not the file's fault."""
+        if h.SANITIZED:
+            self.skipTest("a sanitizer needs address space of its own")
+        base = self.base("--json")
+        for command in (base, ["plan", self.model, "--no-measure"], ["verify", self.model],
+                        ["pack", self.model, "-o", self.path("pack")]):
+            for kind, limits in ((resource.RLIMIT_AS, range(16, 120, 8)), (resource.RLIMIT_NOFILE, range(4, 14))):
+                for limit in limits:
+                    self.check_limited(command, kind, limit << 20 if kind == resource.RLIMIT_AS else limit)
+
+    def check_limited(self, command, kind, limit):
+        with self.subTest(f"{command[0]}, limit {kind} of {limit}"):
+            done = subprocess.run([h.WEIR, *command], stdin=subprocess.DEVNULL, capture_output=True, timeout=h.TIMEOUT_SECONDS,
+                                  preexec_fn=lambda: resource.setrlimit(kind, (limit, limit)))
+            if b"error while loading shared libraries" in done.stderr:
+                return  # not even started
+            self.assertIn(done.returncode, (h.EXIT_DONE, h.EXIT_FAILED, h.EXIT_BUDGET), done.stderr)
+            if done.returncode == h.EXIT_FAILED:
+                self.assertRegex(done.stderr, rb"(?i)memory|too many open files|unavailable|allocate")
 
     def test_a_crash_is_an_exit_code(self):
         """As if the engine had crashed: one line, no signal, nothing left of the trace."""
