@@ -122,7 +122,7 @@ def _generate(model, tokens):
     from mlx_lm.generate import generate_step
 
     made, start = [], 0.0
-    for token, _ in generate_step(mx.array(PROMPT), model, max_tokens=tokens):
+    for token, _ in generate_step(mx.array(PROMPT[:2]), model, max_tokens=tokens):
         made.append(int(token))
         if len(made) == 1:
             start = time.perf_counter()

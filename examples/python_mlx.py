@@ -31,7 +31,8 @@ def main():
     stats = weir.mlx.stats(model)
     print(f"\n\n{stats.mapped_bytes / 2**20:.1f} MiB mapped, {stats.copied_bytes / 2**20:.1f} MiB copied", end="")
     if stats.streaming:
-        print(f", {stats.streaming['slots_bytes'] / 2**20:.1f} MiB for experts; {stats.streaming['bytes_read'] / 2**20:.1f} MiB read")
+        found = stats.streaming
+        print(f", {found['slots_bytes'] / 2**20:.1f} MiB for experts; {found['bytes_read'] / 2**20:.1f} MiB read")
     else:
         print()
 

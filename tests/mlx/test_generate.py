@@ -134,12 +134,14 @@ class Text(support.Folder):
         with open(self.path("prompt"), "w", encoding="ascii") as file:
             file.write(self.prompt)
         words = (self.model, "-M", "1G", "-n", 8, "--ignore-eos", "-q")
-        found = [generate(*words, "-p", self.prompt), generate(*words, "-f", self.path("prompt")), generate(*words, stdin=self.prompt)]
+        found = [generate(*words, "-p", self.prompt), generate(*words, "-f", self.path("prompt")),
+                 generate(*words, stdin=self.prompt)]
         self.assertEqual([run.returncode for run in found], [0, 0, 0], found[0].stderr)
         self.assertEqual(len({run.stdout for run in found}), 1)
         ids = report(self.model, "--prompt-tokens", IDS, "-M", "1G", "-n", 8, "--ignore-eos")["text"]
         self.assertEqual(found[0].stdout.replace("w", "").split(), ids.split(","))
-        drawn = [generate(*words, "-p", self.prompt, "--temp", 1, "--seed", 5, "--top-k", 20, "--top-p", 0.9).stdout for _ in range(2)]
+        sampling = ("--temp", 1, "--seed", 5, "--top-k", 20, "--top-p", 0.9)
+        drawn = [generate(*words, "-p", self.prompt, *sampling).stdout for _ in range(2)]
         self.assertEqual(drawn[0], drawn[1])
 
     def test_example(self):

@@ -151,11 +151,25 @@ class Cost(support.Folder):
 class Errors(support.Folder):
     def test_refusals(self):
         path = tiny_models.make(self.path("m"), "llama")
+        for name, text in (("none", "{"), ("list", "[]"), ("other", '{"model_type": "nothing known"}')):
+            os.makedirs(self.path(name))
+            os.symlink(self.path("m/model.safetensors"), self.path(f"{name}/model.safetensors"))
+            with open(self.path(f"{name}/config.json"), "w", encoding="ascii") as file:
+                file.write(text)
+        os.makedirs(self.path("fifo"))
+        os.mkfifo(self.path("fifo/model.safetensors"))
+        os.symlink(self.path("m/config.json"), self.path("fifo/config.json"))
         for kind, arguments, options in ((weir.NotFoundError, (self.path("absent"),), {}),
                                          (weir.NotFoundError, (self.folder,), {}),
+                                         (weir.NotFoundError, (self.path("m/model.safetensors"),), {}),
+                                         (weir.InvalidArgumentError, (None,), {}),
+                                         (weir.FormatError, (self.path("none"),), {}),
+                                         (weir.FormatError, (self.path("list"),), {}),
+                                         (weir.UnsupportedError, (self.path("other"),), {}),
+                                         (weir.NotRegularFileError, (self.path("fifo"),), {}),
                                          (weir.InvalidArgumentError, (path,), {"memory": "4G"}),
                                          (weir.InvalidArgumentError, (path,), {"policy": "lru"})):
-            with self.subTest(options), self.assertRaises(kind):
+            with self.subTest(arguments=arguments, options=options), self.assertRaises(kind):
                 weir.mlx.load_model(*arguments, **options)
         with self.assertRaises(weir.InvalidArgumentError):
             weir.mlx.stats(load_model(Path(path))[0])

@@ -212,9 +212,16 @@ class Budget(support.Folder):
                                     (weir.InvalidArgumentError, moe_path, {"memory": 1.5}),
                                     (weir.InvalidArgumentError, moe_path, {"memory": "4G", "policy": "none such"}),
                                     (weir.InvalidArgumentError, moe_path, {"memory": "4G", "io": "none such"}),
+                                    (weir.InvalidArgumentError, moe_path, {"memory": True}),
+                                    (weir.InvalidArgumentError, moe_path, {"memory": "4G", "ctx": 0}),
+                                    (weir.InvalidArgumentError, moe_path, {"memory": "4G", "batch": "many"}),
+                                    (weir.InvalidArgumentError, moe_path, {"memory": "4G", "experts_memory": -1}),
+                                    (weir.BudgetError, moe_path, {"memory": "4G", "experts_memory": 1}),
+                                    (weir.InvalidArgumentError, moe_path, {"memory": "4G", "context": 9}),
                                     (weir.UnsupportedError, dense_path, {"memory": "4G"})):
-            with self.subTest(options), self.assertRaises(kind):
+            with self.subTest(options), self.assertRaises(kind) as caught:
                 weir.mlx.load_model(path, streaming=True, **options)
+            self.assertNotIn("WEIR_", str(caught.exception), "no words")
 
     def test_experts_that_are_computed_are_refused(self):
         path = tiny_models.make(self.path("m"), "qwen3_moe")

@@ -2,16 +2,19 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import mmap as mmap_module
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from .._errors import InvalidArgumentError, NotFoundError, UnsupportedError
+from .._errors import FormatError, InvalidArgumentError, NotFoundError, UnsupportedError
+from .._lib import path_bytes
 from ._shim import shim
 from ._weights import Source, Weights
 
+STREAMING_OPTIONS = ("ctx", "batch", "experts_memory", "policy", "io", "lookahead", "fault")
 _PAGE = mmap_module.PAGESIZE
 
 
@@ -95,7 +98,10 @@ def hooked_classes(weights: Weights, seen: Dict[str, Any]) -> Any:
     from mlx_lm.utils import _get_classes
 
     def classes(config: Any) -> Tuple[Any, Any]:
-        model_class, arguments_class = _get_classes(config)
+        try:
+            model_class, arguments_class = _get_classes(config)
+        except (ValueError, KeyError) as problem:
+            raise UnsupportedError(f"mlx_lm has no such model ({problem}): a newer mlx_lm may", file=weights.folder) from problem
         seen["class"] = model_class
 
         def sanitize(self: Any, tensors: Dict[str, Any]) -> Dict[str, Any]:
@@ -113,16 +119,23 @@ def find_model(path: Any) -> Path:
     """Folder of a model: a local one, or a repository on Hugging Face, fetched as mlx_lm does.
 
     Raises:
-        NotFoundError: a local path without ``config.json``.
+        NotFoundError: a local path without ``config.json`` or weights.
+        FormatError: ``config.json`` is none.
     """
-    local = Path(os.fspath(path))
+    local = Path(os.fsdecode(path_bytes(path)))
     if not local.exists() and not local.is_absolute() and str(path).count("/") == 1:
         from mlx_lm.utils import _download
 
         return _download(str(path))
-    if not (local / "config.json").is_file():
+    if not (local / "config.json").is_file() or not any(local.glob("model*.safetensors")):
         raise NotFoundError("a model of mlx_lm is a folder with config.json and model*.safetensors", file=str(local))
-    return local
+    try:
+        with open(local / "config.json", encoding="utf-8") as file:
+            if isinstance(json.load(file), dict):
+                return local
+    except ValueError as problem:
+        raise FormatError(f"no JSON: {problem}", file=str(local / "config.json")) from problem
+    raise FormatError("holds no JSON object", file=str(local / "config.json"))
 
 
 def build(folder: Path, weights: Weights, *, lazy: bool, model_config: Optional[Dict[str, Any]] = None) -> Tuple[Any, Dict]:
@@ -144,6 +157,9 @@ def load_model(path: Any, *, mmap: bool = True, streaming: bool = False, memory:
     if streaming:
         from ._streaming import load_streaming
 
+        unknown = set(options) - set(STREAMING_OPTIONS)
+        if unknown:
+            raise InvalidArgumentError(f"no such option: {', '.join(sorted(unknown))}; there are {', '.join(STREAMING_OPTIONS)}")
         return load_streaming(folder, mmap=mmap, memory=memory, model_config=model_config, **options)
     if options:
         raise InvalidArgumentError(f"{', '.join(sorted(options))}: only with streaming=True")

@@ -5,9 +5,12 @@ import ctypes
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_uint32, c_uint64, c_void_p
 from typing import Any, Dict, List, Optional, Sequence
 
+from .._errors import InvalidArgumentError
 from .._lib import CError, NO_OFFSET, call, declare, lib, open_handle, raise_error
 
-BUSY = -7  # WEIR_EBUSY
+BUSY, INVALID = -7, InvalidArgumentError.code  # WEIR_EBUSY, WEIR_EINVAL
+POLICIES = ("auto", "odds", "lfu", "lru", "lfru", "lfu-global", "lru-global")
+IO_METHODS = ("auto", "uring", "threads", "mmap")
 
 
 class CChunk(ctypes.Structure):
@@ -90,6 +93,10 @@ class Chunks:
         least, everything = c_uint64(), c_uint64()
         code = lib.weir_store_sizes(byref(self.options), self.slots_least, byref(least), byref(everything))
         if code < 0:
+            if code == INVALID:  # the only things in it that come from outside
+                raise InvalidArgumentError(f"there is no policy {self.options.policy.decode()!r} or no I/O method "
+                                           f"{self.options.io_method.decode()!r}: policies are {', '.join(POLICIES)}, "
+                                           f"methods {', '.join(IO_METHODS)}")
             raise_error(code)
         return least.value, everything.value
 

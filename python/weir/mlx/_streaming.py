@@ -70,11 +70,21 @@ def _status(field_name: str) -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field_name + ":"))
 
 
+def _count(name: str, value: Any) -> int:
+    try:
+        found = operator.index(value)
+    except TypeError as problem:
+        raise InvalidArgumentError(f"{name} is a whole number, not {value!r}") from problem
+    if not 0 < found < 1 << 40:
+        raise InvalidArgumentError(f"{name} is {found}: it must be 1 or more, and sensible")
+    return found
+
+
 def _budget_bytes(memory: Any) -> int:
     if memory is None or isinstance(memory, str):
         return resolve_budget(memory or "auto")
     try:
-        found = operator.index(memory)
+        found = -1 if isinstance(memory, bool) else operator.index(memory)
     except TypeError as problem:
         raise InvalidArgumentError(f"a memory budget is a number of bytes or a text like \"4G\", not {memory!r}") from problem
     if found <= 0:
@@ -244,6 +254,9 @@ def load_streaming(folder: Path, *, mmap: bool = True, memory: Any = None, model
     import mlx.core as mx
 
     shim()
+    ctx, batch = _count("ctx", ctx), _count("batch", batch)
+    if experts_memory is not None:
+        experts_memory = _count("experts_memory", experts_memory)
     total = _budget_bytes(memory)
     before = _status("VmRSS")
     model, config, weights = _build_lazily(folder, mmap, model_config)

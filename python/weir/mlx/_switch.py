@@ -253,8 +253,8 @@ class Engine:
     def _wait_for_threads(self, layer: StreamedSwitch, tries: int) -> None:
         """Lets threads go on that hold slots."""
         if not self._pending or tries > _PATIENCE:
-            raise BusyError(f"{layer._name}: " + ("results that other threads have not evaluated take the slots: evaluate or drop them "
-                                                  "there, or give the model more memory" if self._pending else
+            raise BusyError(f"{layer._name}: " + ("results that other threads have not evaluated take the slots: evaluate or drop "
+                                                  "them there, or give the model more memory" if self._pending else
                                                   "the slots do not hold one expert"))
         start = time.perf_counter_ns()
         self._lock.release()
