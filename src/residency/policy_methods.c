@@ -6,8 +6,8 @@
  *   lfu           how often it was demanded, counts ageing; quotas
  *   lru           all alike, so that time alone decides; quotas
  *   lfru          how often, divided by how long ago; quotas
- *   lru-global    ... over all chunks of a size: the naive ones, kept to compare with.  A global LRU
- *   lfu-global    hits nothing once the slots hold less than one token cycle, so "auto" never takes it.
+ *   lfu-global    lfu over all chunks of a size, to compare with
+ *   lru-global    lru over all chunks of a size, to compare with: it hits nothing once the slots hold less than one token cycle
  */
 #include <string.h>
 
