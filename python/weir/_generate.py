@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import operator
 import os
 import signal
 import subprocess
@@ -147,8 +148,12 @@ def _prompt_file(prompt: str) -> Any:
     """The prompt as the child's standard input: not on its command line, where others could read it, and as long as it may be."""
     if not prompt or "\0" in prompt:
         raise InvalidArgumentError("the prompt is empty" if not prompt else "the prompt holds a NUL character")
+    try:
+        encoded = prompt.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as problem:
+        raise InvalidArgumentError(f"the prompt is no text that UTF-8 can hold: {problem}") from problem
     file = tempfile.TemporaryFile()
-    file.write(prompt.encode("utf-8", "surrogateescape"))
+    file.write(encoded)
     file.seek(0)
     return file
 
@@ -157,7 +162,7 @@ def _token_text(tokens: Sequence[int]) -> str:
     if isinstance(tokens, (bytes, bytearray)):
         raise InvalidArgumentError("a prompt is text or a sequence of token ids, not bytes: decode it")
     try:
-        return ",".join(str(int(token)) for token in tokens)
+        return ",".join(str(operator.index(token)) for token in tokens)
     except (TypeError, ValueError) as problem:
         raise InvalidArgumentError(f"a prompt is text or a sequence of token ids, not {tokens!r}") from problem
 

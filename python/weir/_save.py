@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import struct
+from collections import abc
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ._arrays import View
@@ -172,6 +173,10 @@ def save_safetensors(path: Any, tensors: Mapping[str, Any], metadata: Optional[M
     name = os.fsdecode(encoded)
     if os.path.exists(encoded) and not os.path.isfile(encoded):
         raise NotRegularFileError("only regular files are written", file=name)
+    if not isinstance(tensors, abc.Mapping):
+        raise InvalidArgumentError(f"tensors are a mapping of names to arrays, not {type(tensors).__name__}")
+    if metadata is not None and not isinstance(metadata, abc.Mapping):
+        raise InvalidArgumentError(f"metadata maps texts to texts, and is not {type(metadata).__name__}")
     taken = sorted((_take(key, value) for key, value in tensors.items()), key=_power_of_two, reverse=True)
     header = _header_of(taken, metadata)
     try:

@@ -121,11 +121,34 @@ class Generate(Engine):
         self.assertEqual(children(), [])
         self.assertEqual(support.descriptors_count(), descriptors)
 
+    def test_cycles_leave_nothing(self):
+        """Read to the end, closed early, refused: neither a process, nor a descriptor, nor memory stays."""
+        self.cycle(2)
+        before = support.descriptors_count(), support.resident_bytes(), support.mappings_count()
+        self.cycle(8)
+        gc.collect()
+        self.assertEqual(children(), [])
+        self.assertEqual(support.descriptors_count(), before[0])
+        self.assertLess(support.resident_bytes() - before[1], 1 << 20)
+        self.assertLessEqual(support.mappings_count(), before[2] + 3)
+
+    def cycle(self, times):
+        for _ in range(times):
+            self.generate(2, raw=True, ignore_eos=True).read()
+            with self.generate(200, raw=True, ignore_eos=True) as text:
+                next(text)
+            with self.assertRaises(weir.BudgetError):
+                weir.generate(self.model, "x", "8M", ctx=CTX).read()
+
     def test_refusals(self):
         cases = ((weir.BudgetError, lambda: weir.generate(self.model, "x", "8M", ctx=CTX)),
                  (weir.NotFoundError, lambda: weir.generate(self.path("absent"), "x")),
                  (weir.InvalidArgumentError, lambda: self.generate(1, prompt="")),
                  (weir.InvalidArgumentError, lambda: self.generate(1, prompt=b"x")),
+                 (weir.InvalidArgumentError, lambda: self.generate(1, prompt="\ud800")),
+                 (weir.InvalidArgumentError, lambda: self.generate(1, prompt=[1.5])),
+                 (weir.InvalidArgumentError, lambda: self.generate(1, prompt=[-1])),
+                 (weir.InvalidArgumentError, lambda: self.generate(1, prompt=[10**9])),
                  (weir.InvalidArgumentError, lambda: self.generate(1, prompt="word " * 2 * CTX)),
                  (weir.InvalidArgumentError, lambda: self.generate(1, policy="best")))
         for number, (kind, start) in enumerate(cases):

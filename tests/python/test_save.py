@@ -87,7 +87,8 @@ class Save(support.Folder):
         cases = ((weir.DtypeError, {"a": np.array(["text"])}, None), (weir.DtypeError, {"a": np.zeros(2, np.complex128)}, None),
                  (weir.InvalidArgumentError, {"a": [1, 2]}, None), (weir.InvalidArgumentError, {"__metadata__": np.zeros(2)}, None),
                  (weir.InvalidArgumentError, {3: np.zeros(2)}, None), (weir.InvalidArgumentError, {}, {"n": 1}),
-                 (weir.InvalidArgumentError, {"\ud800": np.zeros(1)}, None))
+                 (weir.InvalidArgumentError, {"\ud800": np.zeros(1)}, None), (weir.InvalidArgumentError, [np.zeros(1)], None),
+                 (weir.InvalidArgumentError, {"a": np.zeros(1)}, "note"))
         for number, (kind, tensors, metadata) in enumerate(cases):
             with self.subTest(number), self.assertRaises(kind):
                 weir.save_safetensors(path, tensors, metadata)
