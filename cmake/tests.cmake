@@ -1,6 +1,5 @@
 # Tests, found by their place:
 #   tests/unit/test_X.c       one cmocka program each, over libweir.a
-#   tests/engine/test_X.c     the same, with the ggml backend and the engine linked in
 #   tests/reference/X.c       programs over the engine alone, which results are compared with
 #   tests/program/test_X.py   whole-program tests, run by Python with the build folder in WEIR_BUILD_DIR
 #   tests/python/test_X.py    the Python package over libweir.so, run by the engine's Python, which has NumPy
@@ -23,9 +22,7 @@ set(WEIR_TEST_ENVIRONMENT
 function(weir_add_cmocka_test source labels)
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})
-  get_filename_component(folder ${source} DIRECTORY)
-  target_include_directories(${name} PRIVATE ${folder})
-  target_link_libraries(${name} PRIVATE ${ARGN} PkgConfig::CMOCKA)
+  target_link_libraries(${name} PRIVATE weir_static PkgConfig::CMOCKA)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "${labels}" ENVIRONMENT "${WEIR_TEST_ENVIRONMENT}")
 endfunction()
@@ -55,17 +52,11 @@ if(CMOCKA_FOUND)
   foreach(source ${WEIR_UNIT_TESTS})
     weir_uses_threads(${source} threads)
     if(threads)
-      weir_add_cmocka_test(${source} "unit;threads" weir_static)
+      weir_add_cmocka_test(${source} "unit;threads")
     else()
-      weir_add_cmocka_test(${source} unit weir_static)
+      weir_add_cmocka_test(${source} unit)
     endif()
   endforeach()
-  file(GLOB WEIR_ENGINE_TESTS CONFIGURE_DEPENDS tests/engine/test_*.c)
-  if(TARGET weir_backend)
-    foreach(source ${WEIR_ENGINE_TESTS})
-      weir_add_cmocka_test(${source} engine weir_backend_objects weir_objects weir_engine)
-    endforeach()
-  endif()
 else()
   message(STATUS "weir: cmocka not found, the tests in C are not built")
 endif()
@@ -103,42 +94,30 @@ if(TARGET weir_program)
   endforeach()
 endif()
 
-# An ordinary Python cannot load a sanitized library.
-file(GLOB WEIR_PYTHON_TESTS CONFIGURE_DEPENDS tests/python/test_*.py)
-if(NOT WEIR_SANITIZE)
-  foreach(source ${WEIR_PYTHON_TESTS})
+# Tests of the Python package, labelled by their folder.
+function(weir_add_python_tests label python seconds)
+  file(GLOB sources CONFIGURE_DEPENDS tests/${label}/test_*.py)
+  foreach(source ${sources})
     get_filename_component(name ${source} NAME_WE)
-    string(REPLACE test_ python_ name ${name})
-    add_test(NAME ${name} COMMAND ${WEIR_TEST_PYTHON} ${source} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
-    set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS python SKIP_RETURN_CODE 77
+    string(REPLACE test_ ${label}_ name ${name})
+    add_test(NAME ${name} COMMAND ${python} ${source} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds} LABELS ${label} SKIP_RETURN_CODE 77
       ENVIRONMENT "${WEIR_TEST_ENVIRONMENT};PYTHONPATH=${PROJECT_SOURCE_DIR}/python;WEIR_LIBRARY=$<TARGET_FILE:weir_shared>")
   endforeach()
-endif()
+endfunction()
 
+# PyTorch is large: its tests are there only when its Python is named (make check-torch).
+set(WEIR_TORCH_PYTHON "" CACHE FILEPATH "a Python with PyTorch, for the tests in tests/torch; empty for none")
 execute_process(COMMAND sh ${PROJECT_SOURCE_DIR}/tools/setup/mlx.sh --where
   OUTPUT_VARIABLE WEIR_MLX_PYTHON OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-file(GLOB WEIR_MLX_TESTS CONFIGURE_DEPENDS tests/mlx/test_*.py)
-if(WEIR_MLX_PYTHON AND NOT WEIR_SANITIZE)
-  foreach(source ${WEIR_MLX_TESTS})
-    get_filename_component(name ${source} NAME_WE)
-    string(REPLACE test_ mlx_ name ${name})
-    add_test(NAME ${name} COMMAND ${WEIR_MLX_PYTHON} ${source} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
-    set_tests_properties(${name} PROPERTIES TIMEOUT 900 LABELS mlx SKIP_RETURN_CODE 77
-      ENVIRONMENT "${WEIR_TEST_ENVIRONMENT};PYTHONPATH=${PROJECT_SOURCE_DIR}/python;WEIR_LIBRARY=$<TARGET_FILE:weir_shared>")
-  endforeach()
-endif()
-
-# With PyTorch, which is large: only when its Python is named (make check-torch).
-set(WEIR_TORCH_PYTHON "" CACHE FILEPATH "a Python with PyTorch, for the tests in tests/torch; empty for none")
-file(GLOB WEIR_TORCH_TESTS CONFIGURE_DEPENDS tests/torch/test_*.py)
-if(NOT WEIR_SANITIZE AND WEIR_TORCH_PYTHON)
-  foreach(source ${WEIR_TORCH_TESTS})
-    get_filename_component(name ${source} NAME_WE)
-    string(REPLACE test_ torch_ name ${name})
-    add_test(NAME ${name} COMMAND ${WEIR_TORCH_PYTHON} ${source} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
-    set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS torch
-      ENVIRONMENT "${WEIR_TEST_ENVIRONMENT};PYTHONPATH=${PROJECT_SOURCE_DIR}/python;WEIR_LIBRARY=$<TARGET_FILE:weir_shared>")
-  endforeach()
+if(NOT WEIR_SANITIZE) # an ordinary Python cannot load a sanitized library
+  weir_add_python_tests(python ${WEIR_TEST_PYTHON} 300)
+  if(WEIR_MLX_PYTHON)
+    weir_add_python_tests(mlx ${WEIR_MLX_PYTHON} 900)
+  endif()
+  if(WEIR_TORCH_PYTHON)
+    weir_add_python_tests(torch ${WEIR_TORCH_PYTHON} 300)
+  endif()
 endif()
 
 # Sources and packaging; once, not again in the sanitized builds.

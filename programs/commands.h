@@ -1,7 +1,8 @@
 /*
  * commands.h - one function per command.  argv[0] is the command's name; the result is the exit code.
  *
- * Each is declared weak: a build without the engine lacks the commands that need it, and says so instead of failing to link.
+ * Each is declared weak: a build without the engine lacks the commands that need it, and every build lacks those that are
+ * planned (docs/limits.md); it says so instead of failing to link.
  */
 #ifndef WEIR_PROGRAMS_COMMANDS_H
 #define WEIR_PROGRAMS_COMMANDS_H
