@@ -241,6 +241,10 @@ static int set_whole(const struct parser *parser, const cli_option *row, const c
 	char rule[96];
 	int64_t value;
 
+	if (row->choices && !strcmp(text, row->choices)) {
+		*(uint32_t *)row->target = 0;
+		return CLI_CONTINUE;
+	}
 	if (!read_whole(row, text, &value) || (row->kind == CLI_COUNT && value > UINT32_MAX)) {
 		snprintf(rule, sizeof rule, "a whole number is needed");
 		if (row->most > 0)

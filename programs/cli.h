@@ -41,7 +41,7 @@ typedef enum cli_kind {
 	CLI_FLAG, /* bool *: becomes true */
 	CLI_CLEAR, /* bool *: becomes false ("--no-...") */
 	CLI_TEXT, /* const char **; with `choices`, one of them */
-	CLI_COUNT, /* uint32_t *: within least..most */
+	CLI_COUNT, /* uint32_t *: within least..most; with `choices`, that word is 0 */
 	CLI_LONG, /* int64_t *: within least..most */
 	CLI_REAL, /* double *: finite, within least..most */
 	CLI_SIZE /* weir_size *: base/size.h */

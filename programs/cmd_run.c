@@ -327,6 +327,9 @@ static void fill_result(struct run *run)
 		report->io.page_cache_bytes = result->page_cache_bytes;
 		report->io.read_bytes_typical = result->read_bytes_typical;
 	}
+	report->threads.most = result->threads;
+	report->threads.last = result->threads_last;
+	report->threads.mean = result->threads_mean;
 	report->prompt_tokens = result->prompt_tokens;
 	report->prompt_seconds = positive(result->prompt_seconds);
 	report->tokens = result->tokens;
@@ -488,7 +491,8 @@ static void take_sampling(struct run *run)
 	"The prompt comes from standard input when neither --prompt nor --file is given.  The text goes to standard\n"         \
 	"output as it comes, what it cost to standard error.  --memory covers the whole process; 'auto' takes what this\n"     \
 	"process may use (cgroups, MemAvailable, rlimits) less one sixteenth of it, at least 64 MiB and at most 2 GiB.\n"      \
-	"SIZE: K, M, G, T and KiB... are powers of 1024, KB, MB, GB, TB powers of 1000.\n\n"                                   \
+	"SIZE: K, M, G, T and KiB... are powers of 1024, KB, MB, GB, TB powers of 1000.  --threads auto computes with one\n"   \
+	"per processor, and a token with fewer while that is as fast or other processes keep processors busy.\n\n"             \
 	"exit codes: 0 done, 1 failed while running, 2 wrong usage, 3 the budget cannot hold, 4 the model is not valid\n"      \
 	"or not supported, 130 interrupted (the text so far and the report are still written)"
 
@@ -504,8 +508,8 @@ static int parse(struct run *run, int argc, char **argv)
 		 INT32_MAX},
 		{'c', "ctx", CLI_COUNT, &run->options.ctx, "N", "context in tokens (default: 4096, or the model's)", NULL, 0,
 		 INT32_MAX},
-		{'t', "threads", CLI_COUNT, &run->options.threads, "N", "compute threads (default: one per processor)", NULL, 0,
-		 512},
+		{'t', "threads", CLI_COUNT, &run->options.threads, "N",
+		 "compute threads (default: auto, at most one per processor)", "auto", 0, 512},
 		{'b', "batch", CLI_COUNT, &run->options.batch, "N", "prompt tokens worked on together (default: 512)", NULL, 0,
 		 65536},
 		{0, "temp", CLI_REAL, &run->temp, "T", "0: always the likeliest token (default: 0.8)", NULL, 0, 100},

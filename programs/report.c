@@ -3,6 +3,7 @@
  */
 #include "report.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -38,6 +39,7 @@ void weir_report_clear(weir_report *report)
 		.evictions = none,
 		.stall_seconds = NAN,
 		.lookahead = {-1, NAN, NAN},
+		.threads = {none, none, NAN},
 		.io = {NULL, none, none, NAN, none},
 		.bound = {NAN, NAN, NAN, NAN},
 		.forecast = {NAN, NAN},
@@ -168,6 +170,16 @@ static void put_residency(json_t *object, const weir_report *report)
 	json_object_set_new(object, "lookahead", lookahead);
 }
 
+static void put_threads(json_t *object, const weir_report *report)
+{
+	json_t *threads = json_object();
+
+	put_count(threads, "most", report->threads.most);
+	put_count(threads, "last", report->threads.last);
+	put_real(threads, "mean", report->threads.mean);
+	json_object_set_new(object, "threads", threads);
+}
+
 static void put_drive(json_t *object, const weir_report *report)
 {
 	json_t *io = json_object(), *bound = json_object(), *forecast = json_object();
@@ -200,6 +212,7 @@ json_t *weir_report_json(const weir_report *report)
 	put_memory(object, report);
 	put_times(object, report);
 	put_residency(object, report);
+	put_threads(object, report);
 	put_drive(object, report);
 	put_text(object, "policy", report->policy);
 	put_count(object, "counts_loaded", report->counts_loaded);
@@ -273,6 +286,13 @@ static void print_lookahead(const weir_report *report)
 		report->lookahead.guessing ? "on" : "off");
 }
 
+static void print_threads(const weir_report *report)
+{
+	if (report->threads.most != WEIR_REPORT_NONE && report->threads.mean < (double)report->threads.most)
+		fprintf(stderr, "threads: of %" PRIu64 ", %.1f on average computed a token\n", report->threads.most,
+			report->threads.mean);
+}
+
 void weir_report_summary(const cli_common *common, const weir_report *report)
 {
 	if (common->quiet)
@@ -281,4 +301,5 @@ void weir_report_summary(const cli_common *common, const weir_report *report)
 	print_memory(report);
 	print_drive(report);
 	print_lookahead(report);
+	print_threads(report);
 }

@@ -51,6 +51,10 @@ typedef struct weir_report {
 		double with_seconds, without_seconds; /* a token's time in the last trial, median */
 	} lookahead;
 	struct {
+		uint64_t most, last; /* that compute a prompt, and that computed the last token */
+		double mean; /* of the tokens after the first */
+	} threads;
+	struct {
 		const char *method;
 		uint64_t queue_depth, read_bytes_typical;
 		double device_bytes_per_second;

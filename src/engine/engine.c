@@ -90,6 +90,7 @@ static int configure_backend(const weir_engine_options *options, uint32_t thread
 					.queue_depth = options->queue_depth,
 					.piece_bytes = options->piece_bytes,
 					.threads = threads,
+					.threads_auto = !options->threads,
 					.lookahead = options->lookahead,
 					.no_counts = options->no_counts,
 					.progress = options->progress,

@@ -19,7 +19,7 @@ typedef struct weir_engine_options {
 	const char *model;
 	uint64_t budget_bytes; /* of the whole process; 0: everything resident */
 	uint32_t ctx; /* tokens; 0: 4096, or what the model was trained for if that is less */
-	uint32_t threads; /* 0: one per processor this process may use */
+	uint32_t threads; /* 0: one per processor this process may use, and fewer for a token when that is as fast */
 	uint32_t batch; /* tokens of a prompt worked on together; 0: 512 */
 	const char *io_method; /* "auto", "uring", "threads", "mmap" */
 	const char *policy; /* "auto" or a name */
@@ -71,6 +71,9 @@ typedef struct weir_engine_result {
 	bool lookahead; /* experts were guessed at when the run ended */
 	double lookahead_with_seconds, lookahead_without_seconds; /* a token's time in the last trial; 0: none ended */
 	double prompt_stall_seconds;
+	uint32_t threads; /* of prompts, and at most of a token */
+	uint32_t threads_last; /* that computed the last token */
+	double threads_mean; /* of the generated tokens after the first */
 	uint64_t logits_hash;
 	bool has_logits_hash;
 	uint64_t memory_dense, memory_experts, memory_kv, memory_compute, memory_other;

@@ -277,6 +277,20 @@ static void fill_memory(weir_engine_result *r, const weir_plan *plan, const weir
 	r->slots_bytes = now->experts.slab_bytes;
 }
 
+static void fill_threads(generation *g, const weir_session_stats *now)
+{
+	weir_engine_result *r = g->result;
+	uint64_t tokens = now->threads_tokens - g->after_first.threads_tokens;
+
+	r->threads = g->engine->threads;
+	r->threads_last = r->threads;
+	r->threads_mean = r->threads;
+	if (!r->tokens || !tokens || now->threads_most < 2)
+		return;
+	r->threads_last = now->threads_last;
+	r->threads_mean = (double)(now->threads_sum - g->after_first.threads_sum) / (double)tokens;
+}
+
 static void fill_result(generation *g)
 {
 	weir_engine_result *r = g->result;
@@ -292,6 +306,7 @@ static void fill_result(generation *g)
 	if (r->tokens)
 		r->major_faults_decode = faults.major_count - g->faults_after_first;
 	fill_reads(g, &now);
+	fill_threads(g, &now);
 	if (g->engine->session && weir_session_plan(g->engine->session))
 		fill_memory(r, weir_session_plan(g->engine->session), &now);
 	snprintf(r->io_method, sizeof r->io_method, "%s", now.io_method ? now.io_method : "");

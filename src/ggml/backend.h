@@ -32,6 +32,7 @@ typedef struct weir_backend_options {
 	uint32_t piece_bytes; /* 0: the default */
 	uint32_t threads; /* compute threads, for the size of work buffers; 0: one per processor */
 	bool no_counts; /* keep no counts of demands between runs, and use none (counts.h) */
+	bool threads_auto; /* fewer of them may compute a token when that is as fast */
 	bool lookahead; /* read experts before their router has spoken */
 	/* Called while weights that stay are read, with 0..1; false stops the start with WEIR_EINTERRUPTED.  NULL for none. */
 	bool (*progress)(void *user, double fraction);
@@ -45,6 +46,8 @@ typedef struct weir_session_stats {
 	uint64_t start_bytes_read; /* resident weights, read once */
 	uint64_t page_cache_bytes; /* of all that was read, what the page cache held */
 	uint64_t dense_stall_ns;
+	uint32_t threads_last, threads_most; /* that computed the last token, and at most; 0: not judged */
+	uint64_t threads_tokens, threads_sum; /* tokens judged, and the threads that they had, added up */
 	uint32_t queue_depth;
 	uint64_t read_bytes_typical;
 	const char *io_method;

@@ -295,6 +295,7 @@ static weir_session *session_for_load(void)
 	if (!session)
 		return NULL;
 	session->options = *weir_config();
+	weir_threads_begin(&session->threads, session->options.threads_auto ? session->options.threads : 0);
 	session->page_cache = !session->options.io_method || !strcmp(session->options.io_method, "auto");
 	session->next = sessions;
 	sessions = session;

@@ -20,6 +20,7 @@
 #include "ggml/steps.h"
 #include "ggml/trace.h"
 #include "os/affinity.h"
+#include "os/memory.h"
 
 #include <ggml-backend-impl.h>
 #include <ggml-impl.h>
@@ -289,6 +290,119 @@ static void hold_guard(weir_session *session, const struct ggml_cgraph *graph)
 #define hold_guard(session, graph) ((void)0)
 #endif
 
+/* ---- computing with fewer threads ------------------------------------------------------------------------------------------
+ *
+ * The engine divides a token's work among threads by rows, each of which one thread computes alone, whichever it is: bits do
+ * not depend on how many there are.  The one exception is flash attention over many cells for one token, in which each thread
+ * takes a share of the cells and the shares' sums are added.  Such a node runs with all threads whatever was chosen.
+ *
+ *     one token, two of four threads:   [ nodes: 2 ][ flash attention: 4 ][ nodes: 2 ][ flash attention: 4 ] ...
+ *
+ * Beside a process that keeps a processor busy, gathering all threads once in each layer costs more than it saves: then trials
+ * alone say whether fewer threads pay.  Batches depend on the number in other ways too and always have all threads.
+ */
+
+#define SPLIT_CELLS_LEAST 512 /* the engine's own rule: with fewer cells each thread has heads of its own */
+
+/* The rows of activations that meet a weight: those of a matrix, or of the router's choice. */
+static bool is_one_token(const struct ggml_cgraph *graph)
+{
+	bool any = false;
+
+	for (int i = 0; i < graph->n_nodes; i++) {
+		const struct ggml_tensor *node = graph->nodes[i];
+
+		if (node->op == GGML_OP_MUL_MAT_ID) {
+			if (node->src[2]->ne[1] != 1)
+				return false;
+			any = true;
+		} else if (node->op == GGML_OP_MUL_MAT && node->src[0]->op == GGML_OP_NONE) {
+			if (ggml_nrows(node->src[1]) != 1)
+				return false;
+			any = true;
+		}
+	}
+	return any;
+}
+
+static bool depends_on_threads(const struct ggml_tensor *node)
+{
+	return node->op == GGML_OP_FLASH_ATTN_EXT && node->src[1]->ne[1] >= SPLIT_CELLS_LEAST;
+}
+
+static bool has_split(const struct ggml_cgraph *graph)
+{
+	for (int i = 0; i < graph->n_nodes; i++)
+		if (depends_on_threads(graph->nodes[i]))
+			return true;
+	return false;
+}
+
+static enum ggml_status compute_part(ggml_backend_t inner, struct ggml_cgraph part, int first, int end, uint32_t count)
+{
+	if (first == end)
+		return GGML_STATUS_SUCCESS;
+	part.nodes += first;
+	part.n_nodes = end - first;
+	ggml_backend_cpu_set_n_threads(inner, (int)count);
+	return ggml_backend_graph_compute(inner, &part);
+}
+
+static enum ggml_status compute_parts(const weir_threads *threads, ggml_backend_t inner, const struct ggml_cgraph *graph)
+{
+	enum ggml_status status = GGML_STATUS_SUCCESS;
+	int first = 0;
+
+	for (int i = 0; i < graph->n_nodes && status == GGML_STATUS_SUCCESS; i++) {
+		if (!depends_on_threads(graph->nodes[i]))
+			continue;
+		status = compute_part(inner, *graph, first, i, threads->now);
+		if (status == GGML_STATUS_SUCCESS)
+			status = compute_part(inner, *graph, i, i + 1, threads->most);
+		first = i + 1;
+	}
+	return status == GGML_STATUS_SUCCESS ? compute_part(inner, *graph, first, graph->n_nodes, threads->now) : status;
+}
+
+static enum ggml_status compute_token(const weir_threads *threads, ggml_backend_t inner, struct ggml_cgraph *graph)
+{
+	enum ggml_status status;
+
+	if (threads->now == threads->most)
+		return ggml_backend_graph_compute(inner, graph);
+	status = compute_parts(threads, inner, graph);
+	ggml_backend_cpu_set_n_threads(inner, (int)threads->most);
+	return status;
+}
+
+static uint64_t stalled_ns(const weir_session *session)
+{
+	weir_session_stats stats;
+
+	weir_session_get_stats(session, &stats);
+	return stats.experts.stall_ns + stats.dense_stall_ns;
+}
+
+/* `with_steps` is what `graph` has become. */
+static enum ggml_status compute(weir_session *session, ggml_backend_t inner, const struct ggml_cgraph *graph,
+				struct ggml_cgraph *with_steps)
+{
+	uint64_t stalled, began;
+	enum ggml_status status;
+
+	if (session->threads.most < 2 || session->plan.all_resident)
+		return ggml_backend_graph_compute(inner, with_steps);
+	weir_others_sample(&session->others, &session->others_busy);
+	if (!is_one_token(graph))
+		return ggml_backend_graph_compute(inner, with_steps);
+	weir_threads_heed_others(&session->threads, has_split(with_steps) ? 0 : session->others_busy);
+	stalled = stalled_ns(session);
+	began = weir_clock_ns();
+	status = compute_token(&session->threads, inner, with_steps);
+	weir_threads_note(&session->threads, weir_clock_ns() - began, stalled_ns(session) - stalled);
+	return status;
+}
+
 static enum ggml_status compute_with_steps(weir_session *session, ggml_backend_t inner, const struct ggml_cgraph *graph)
 {
 	struct ggml_cgraph with_steps;
@@ -303,7 +417,7 @@ static enum ggml_status compute_with_steps(weir_session *session, ggml_backend_t
 	with_steps.nodes = session->steps->nodes;
 	with_steps.n_nodes = (int)session->steps->nodes_count;
 	with_steps.uid = 0;
-	status = ggml_backend_graph_compute(inner, &with_steps);
+	status = compute(session, inner, graph, &with_steps);
 	weir_experts_end_graph(session->experts);
 	if (session->trace)
 		weir_trace_end_graph(session->trace);

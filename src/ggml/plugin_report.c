@@ -91,7 +91,7 @@ static void put_residency(json_t *object, bool known, const weir_session_stats *
 	const weir_store_stats *experts = &stats->experts;
 	uint64_t read = stats->start_bytes_read + stats->dense_bytes_read + experts->bytes_read;
 	double stall_ns = (double)experts->stall_ns + (double)stats->dense_stall_ns;
-	json_t *lookahead = json_object();
+	json_t *lookahead = json_object(), *threads = json_object();
 
 	json_object_set_new(object, "bytes_read", count_if(known, read));
 	PUT_NULLS(object, "bytes_per_token");
@@ -108,6 +108,8 @@ static void put_residency(json_t *object, bool known, const weir_session_stats *
 	put_time(lookahead, "with_seconds", stats->lookahead_with_ns);
 	put_time(lookahead, "without_seconds", stats->lookahead_without_ns);
 	json_object_set_new(object, "lookahead", lookahead);
+	PUT_NULLS(threads, "most", "last", "mean");
+	json_object_set_new(object, "threads", threads);
 	json_object_set_new(object, "stall_seconds", known ? json_real(stall_ns / NS_PER_SECOND) : json_null());
 }
 

@@ -346,6 +346,10 @@ void weir_session_get_stats(const weir_session *session, weir_session_stats *sta
 
 	memset(stats, 0, sizeof *stats);
 	stats->start_bytes_read = session->start_bytes_read;
+	stats->threads_last = session->threads.last;
+	stats->threads_most = session->threads.most;
+	stats->threads_tokens = session->threads.tokens;
+	stats->threads_sum = session->threads.threads_sum;
 	if (session->store) {
 		weir_store_get_stats(session->store, &stats->experts);
 		stats->policy = weir_store_policy(session->store);

@@ -29,7 +29,9 @@
 #include <ggml.h>
 
 #include "ggml/backend.h"
+#include "ggml/threads.h"
 #include "io/io.h"
+#include "os/others.h"
 
 enum weir_use { USE_MATRIX = 1, USE_EXPERTS = 2, USE_ROWS = 4, USE_OTHER = 8 };
 enum weir_place { PLACE_MAPPED, PLACE_RESIDENT, PLACE_RING, PLACE_SLOTS, PLACE_ROWS };
@@ -90,6 +92,9 @@ struct weir_session {
 	weir_error error; /* of the last graph */
 	weir_error start_error; /* of a start that failed; code 0: none */
 	weir_backend_options options;
+	weir_threads threads;
+	weir_others others;
+	double others_busy; /* processors, when they were last looked at */
 	bool page_cache; /* may be read: nobody asked for a method by name */
 
 	weir_file *files;

@@ -14,6 +14,12 @@ static void look_up(void)
 	sched_getaffinity(0, sizeof allowed, &allowed);
 }
 
+const cpu_set_t *weir_affinity_allowed(void)
+{
+	pthread_once(&looked_up, look_up);
+	return &allowed;
+}
+
 /* The n-th processor that is allowed, or CPU_SETSIZE. */
 static size_t nth_processor(uint32_t n)
 {
@@ -26,20 +32,24 @@ static size_t nth_processor(uint32_t n)
 
 void weir_affinity_bind(uint32_t thread, uint32_t threads)
 {
-	static _Thread_local bool done;
+	static _Thread_local uint32_t thread_now, threads_now;
+	static _Thread_local bool bound;
 	cpu_set_t one;
 	size_t cpu;
 
-	if (done)
+	if (thread == thread_now && threads == threads_now)
 		return;
-	done = true;
+	thread_now = thread;
+	threads_now = threads;
 	pthread_once(&looked_up, look_up);
-	if ((uint32_t)CPU_COUNT(&allowed) != threads)
+	cpu = (uint32_t)CPU_COUNT(&allowed) == threads ? nth_processor(thread) : CPU_SETSIZE;
+	if (cpu == CPU_SETSIZE) {
+		if (bound)
+			sched_setaffinity(0, sizeof allowed, &allowed);
+		bound = false;
 		return;
-	cpu = nth_processor(thread);
-	if (cpu == CPU_SETSIZE)
-		return;
+	}
 	CPU_ZERO(&one);
 	CPU_SET(cpu, &one);
-	sched_setaffinity(0, sizeof one, &one);
+	bound = sched_setaffinity(0, sizeof one, &one) == 0 || bound;
 }

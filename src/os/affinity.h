@@ -8,10 +8,14 @@
 #ifndef WEIR_OS_AFFINITY_H
 #define WEIR_OS_AFFINITY_H
 
+#include <sched.h>
 #include <stdint.h>
 
-/* Binds the calling thread, number `thread` of `threads`, the first time it calls; does nothing when the process may use more
- * or fewer processors than that.  Any thread. */
+/* The processors that the process might use when it was first asked, before any thread was bound. */
+const cpu_set_t *weir_affinity_allowed(void);
+
+/* Binds the calling thread, number `thread` of `threads`, to its processor; when the process may use more or fewer processors
+ * than that, the thread may use them all again.  Costs nothing while both numbers stay.  Any thread. */
 void weir_affinity_bind(uint32_t thread, uint32_t threads);
 
 #endif

@@ -24,7 +24,7 @@ BAD_SIZES = ("", "0", "-1", "-4G", "4X", "4 G", "nan", "1e9", "0x10", "101%", "0
 REPORT = ("weir_version model architecture budget_bytes peak_memory_bytes memory slots prompt_tokens prompt_seconds "
           "prompt_tokens_per_second tokens seconds tokens_per_second first_token_seconds load_seconds bytes_read "
           "bytes_per_token demanded hits joined misses hit_rate prefetched prefetch_used evictions stall_seconds "
-          "lookahead io bound forecast policy counts_loaded pack logits_hash text exit").split()
+          "lookahead threads io bound forecast policy counts_loaded pack logits_hash text exit").split()
 PLAN = ("budget_bytes least_budget_bytes memory slots token_cycle_bytes expected_hit_rate bytes_per_token "
         "device_bytes_per_second compute_tokens_per_second tokens_per_second first_token_seconds limits").split()
 VARIES = 16 * h.MIB if h.SANITIZED else 0  # a sanitizer's own memory differs from one start to the next
@@ -321,6 +321,7 @@ class Report(WithEngine):
         self.assertEqual(list(report), REPORT)
         self.assertEqual(list(report["memory"]), MEMORY)
         self.assertEqual(list(report["slots"]), ["count", "bytes"])
+        self.assertEqual(list(report["threads"]), ["most", "last", "mean"])
         self.assertEqual(list(report["io"]), ["method", "queue_depth", "read_bytes_typical", "device_bytes_per_second",
                                                 "page_cache_bytes"])
         self.assertEqual(list(report["bound"]), ["compute_seconds", "io_seconds", "tokens_per_second", "ratio"])

@@ -40,7 +40,8 @@ PROGRAM_BYTES = 40 * h.MIB  # what a server takes more than weir: HTTP threads, 
 FIELDS = {"weir_version", "model", "architecture", "budget_bytes", "peak_memory_bytes", "memory", "slots", "prompt_tokens",
           "prompt_seconds", "prompt_tokens_per_second", "tokens", "seconds", "tokens_per_second", "first_token_seconds",
           "load_seconds", "bytes_read", "bytes_per_token", "demanded", "hits", "joined", "misses", "hit_rate", "prefetched",
-          "prefetch_used", "evictions", "stall_seconds", "lookahead", "io", "bound", "forecast", "policy", "counts_loaded", "pack", "logits_hash",
+          "prefetch_used", "evictions", "stall_seconds", "lookahead", "threads", "io", "bound", "forecast", "policy",
+          "counts_loaded", "pack", "logits_hash",
           "text", "exit"}
 
 

@@ -129,6 +129,40 @@ class PageCache(unittest.TestCase):
                 self.check(model)
 
 
+class Threads(unittest.TestCase):
+    """By default fewer threads may compute a token; no bit depends on it."""
+
+    def report(self, model, prompt, *more):
+        budget = harness.least_budget(model, 1024) + 2 * harness.MIB
+        command = weir_command(model, budget, harness.prompt_of(model, prompt), 48, 1024, 0, *more)
+        return run_json(command, env={"WEIR_FAULT": "latency-us:4000"})
+
+    def check(self, model, prompt):
+        most = str(len(os.sched_getaffinity(0)))
+        fixed = self.report(model, prompt, "-t", most)
+        self.assertEqual(fixed["threads"], {"most": int(most), "last": int(most), "mean": float(most)})
+        auto = self.report(model, prompt, "-t", "auto")
+        self.assertEqual(auto["logits_hash"], fixed["logits_hash"])
+        self.assertEqual(auto["threads"]["most"], int(most))
+        if int(most) > 1 and auto["stall_seconds"] > 0.75 * auto["seconds"]:
+            self.assertLess(auto["threads"]["mean"], int(most), "waiting for a slow drive, fewer threads are tried")
+            self.assertGreaterEqual(auto["threads"]["mean"], 1)
+
+    def test_fewer_give_the_same_bits(self):
+        known, _ = harness.given_models()
+        # 600: attention to so many cells is divided among all threads, whatever is chosen.
+        for model in (harness.generated_models()["moe"], known.get("tinymoe-q4_k_m"), known.get("smollm2")):
+            for prompt in (8, 600):
+                if model and harness.limits_of(model)[0] >= 1024:
+                    with self.subTest(model=os.path.basename(model), prompt=prompt):
+                        self.check(model, prompt)
+
+    def test_what_is_no_number_is_wrong_usage(self):
+        for wrong in ("aut", "", "-1", "1x", "auto1"):
+            result = run([harness.WEIR, "run", "none.gguf", "-t", wrong])
+            self.assertEqual(result.code, 2, wrong)
+
+
 class Forecast(unittest.TestCase):
     """A model's own runs inform the next forecast."""
 
