@@ -32,7 +32,8 @@ class Stats:
     """What a model's parameters take.
 
     Attributes:
-        mapped_bytes: of parameters that are views of their files.  MLX counts them as memory in use, the system does not.
+        mapped_bytes: of parameters that are views of their files.  Neither MLX's own count nor the
+            system's takes them for memory of this process.
         resident_bytes: of those, what is in the page cache now, and so costs no read.
         copied_bytes: of the other parameters; they are in memory of the process.
         copied: each of them.
