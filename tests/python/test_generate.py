@@ -123,9 +123,9 @@ class Generate(Engine):
 
     def test_cycles_leave_nothing(self):
         """Read to the end, closed early, refused: neither a process, nor a descriptor, nor memory stays."""
-        self.cycle(2)
+        self.cycle(1)
         before = support.descriptors_count(), support.resident_bytes(), support.mappings_count()
-        self.cycle(8)
+        self.cycle(5)
         gc.collect()
         self.assertEqual(children(), [])
         self.assertEqual(support.descriptors_count(), before[0])
