@@ -49,6 +49,7 @@ typedef struct weir_store_options {
 	uint32_t data_alignment; /* chunks are moved to a multiple of this (a power of two, at most 64) once they are
 				    read, where their offset in the file is none; 0: they stay where they were read to */
 	bool page_cache; /* read from there what it holds, while that is faster; it is never filled */
+	uint64_t in_flight_bytes; /* no further read begins while as many are under way; 0: only queue_depth counts */
 } weir_store_options;
 
 /* Counters since open or since weir_store_reset_stats.  demanded = hits + joined + misses. */

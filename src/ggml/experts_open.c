@@ -83,6 +83,7 @@ static int open_store(weir_session *session, uint32_t chunks_count, uint32_t lea
 				      .io_fault = session->options.io_fault,
 				      .queue_depth = session->options.queue_depth,
 				      .piece_bytes = session->options.piece_bytes,
+				      .in_flight_bytes = session->in_flight_bytes,
 				      .page_cache = session->page_cache};
 	int result;
 

@@ -30,6 +30,7 @@
 #define MARGIN_SHARE 512 /* page tables: 8 bytes for each page of 4 KiB; by the model, so that the least budget ... */
 #define MARGIN_MAX_BYTES (48u << 20) /* ... does not depend on the budget asked for */
 #define SLOT_ALIGNMENT_BYTES 4096
+#define SMALL_READS_DEPTH 32 /* reads in flight at most where bytes are what is limited */
 #define PARTS_OF_A_LAYER 3 /* gate, up, down: asked for together */
 #define RING_AHEAD_BYTES (28u << 20) /* what keeps the drive's queue full while parts are worked on */
 #define HEADER_READAHEAD_BYTES (16u << 20)
@@ -120,6 +121,7 @@ static weir_io_options io_options(const weir_session *session)
 	return (weir_io_options){.method = session->options.io_method,
 				 .queue_depth = session->options.queue_depth,
 				 .piece_bytes = session->options.piece_bytes,
+				 .in_flight_bytes = session->in_flight_bytes,
 				 .page_cache = session->page_cache,
 				 .fault = session->options.io_fault};
 }
@@ -141,7 +143,8 @@ static uint64_t margin_bytes(const weir_session *session)
 	return (margin < MARGIN_MAX_BYTES ? margin : MARGIN_MAX_BYTES) + counted_bytes(session);
 }
 
-/* Reading as was found best for the drive, unless the options say how.  io_uring stays "auto": it may be forbidden here
+/* Reading as was found best for the drive, unless the options say how.  What was found is bytes in flight as much as a depth:
+ * of reads that are smaller than the largest, more are begun at once.  io_uring stays "auto": it may be forbidden here
  * although it was allowed where the drive was measured. */
 static void tune_reads(weir_session *session)
 {
@@ -152,7 +155,9 @@ static void tune_reads(weir_session *session)
 		return;
 	if (weir_disk_tuned(session->files[0].path, options->io_method, &tuned) != 0)
 		return;
-	options->queue_depth = tuned.queue_depth;
+	session->tuned_depth = tuned.queue_depth;
+	session->in_flight_bytes = (uint64_t)tuned.queue_depth * tuned.piece_bytes;
+	options->queue_depth = tuned.queue_depth > SMALL_READS_DEPTH ? tuned.queue_depth : SMALL_READS_DEPTH;
 	options->piece_bytes = tuned.piece_bytes;
 	if (strcmp(tuned.method, "threads") == 0)
 		options->io_method = "threads";
@@ -364,7 +369,7 @@ void weir_session_get_stats(const weir_session *session, weir_session_stats *sta
 		weir_io_get_stats(session->io, &io);
 		stats->page_cache_bytes = io.page_cache_bytes + stats->experts.page_cache_bytes;
 		stats->io_method = weir_io_method(session->io);
-		stats->queue_depth = weir_io_queue_depth(session->io);
+		stats->queue_depth = session->tuned_depth ? session->tuned_depth : weir_io_queue_depth(session->io);
 		stats->read_bytes_typical = weir_io_piece_bytes(session->io);
 	}
 }

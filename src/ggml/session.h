@@ -96,6 +96,8 @@ struct weir_session {
 	weir_others others;
 	double others_busy; /* processors, when they were last looked at */
 	bool page_cache; /* may be read: nobody asked for a method by name */
+	uint32_t tuned_depth; /* found best for the drive, of reads of options.piece_bytes; 0: none was */
+	uint64_t in_flight_bytes; /* the same in bytes; 0: not limited */
 
 	weir_file *files;
 	uint32_t files_count;

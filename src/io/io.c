@@ -36,6 +36,7 @@ static int take_options(weir_io *io, const weir_io_options *options, weir_error 
 	io->queue_depth = or_default(options->queue_depth, DEFAULT_QUEUE_DEPTH);
 	io->piece_bytes = or_default(options->piece_bytes, DEFAULT_PIECE_BYTES);
 	io->requests_max = or_default(options->requests_max, DEFAULT_REQUESTS_MAX);
+	io->in_flight_bytes_max = options->in_flight_bytes ? options->in_flight_bytes : UINT64_MAX;
 	io->offset_alignment = 1;
 	io->memory_alignment = 1;
 	if (io->queue_depth > WEIR_IO_QUEUE_DEPTH_MAX)

@@ -25,6 +25,7 @@ typedef struct weir_io_options {
 	const char *method; /* "auto", "uring", "threads" or "mmap"; NULL is "auto" */
 	uint32_t queue_depth; /* pieces in flight; 0 takes the default (32) */
 	uint32_t piece_bytes; /* largest single read; 0 takes the default (1 MiB); rounded up to the alignment */
+	uint64_t in_flight_bytes; /* no piece begins while as many are in flight; 0: only queue_depth counts */
 	uint32_t requests_max; /* requests pending or in flight; 0 takes the default (4096) */
 	bool page_cache; /* besides a direct method: read from there what it holds, while that is faster; it is never filled */
 	const char *fault; /* fault description (fault.h), NULL or "" for none */
@@ -93,6 +94,8 @@ int weir_io_wait(weir_io *io, uint64_t timeout_us);
 uint32_t weir_io_pending(const weir_io *io); /* requests taken and not yet reaped */
 uint32_t weir_io_in_flight(const weir_io *io); /* pieces; always ≤ queue_depth */
 uint32_t weir_io_queue_depth(const weir_io *io);
+/* Whether a further request would have to wait for one that is pending. */
+bool weir_io_is_full(const weir_io *io);
 uint32_t weir_io_piece_bytes(const weir_io *io);
 const char *weir_io_method(const weir_io *io); /* the method in use, never "auto" */
 void weir_io_get_stats(const weir_io *io, weir_io_stats *stats);

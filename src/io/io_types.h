@@ -40,6 +40,7 @@ typedef struct weir_io_piece {
 	uint64_t offset;
 	void *buffer;
 	uint32_t bytes;
+	uint32_t span_bytes; /* bytes when it began */
 	uint32_t index; /* slot number, < queue_depth */
 	uint32_t file;
 	uint32_t request;
@@ -109,6 +110,7 @@ struct weir_io {
 	const char *method_name; /* of the method itself, below a fault wrapper */
 	bool direct; /* likewise */
 	uint32_t queue_depth, piece_bytes, requests_max;
+	uint64_t in_flight_bytes_max;
 	uint32_t offset_alignment, memory_alignment;
 
 	weir_io_file *files;
@@ -123,6 +125,7 @@ struct weir_io {
 
 	atomic_uint pending; /* requests */
 	atomic_uint in_flight; /* pieces */
+	uint64_t in_flight_bytes; /* sum of span_bytes of the pieces in flight */
 	atomic_uint done_count;
 	atomic_bool waiting; /* a thread is in weir_io_wait */
 	weir_io_stats stats;

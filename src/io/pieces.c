@@ -84,6 +84,7 @@ static void free_piece(weir_io *io, weir_io_piece *piece)
 	piece->next_free = io->free_piece;
 	io->free_piece = piece->index;
 	io->requests[piece->request].pieces--;
+	io->in_flight_bytes -= piece->span_bytes;
 	atomic_fetch_sub(&io->in_flight, 1);
 }
 
@@ -221,9 +222,15 @@ static void start_next_piece(weir_io *io, uint32_t index)
 	piece->handle = file->handle;
 	piece->offset = entry->request.offset + entry->started_bytes;
 	piece->buffer = (unsigned char *)entry->request.buffer + entry->started_bytes;
-	piece->bytes = left < io->piece_bytes ? (uint32_t)left : io->piece_bytes;
+	piece->bytes = piece->span_bytes = left < io->piece_bytes ? (uint32_t)left : io->piece_bytes;
 	entry->started_bytes += piece->bytes;
+	io->in_flight_bytes += piece->span_bytes;
 	start_piece(io, piece);
+}
+
+static bool has_room(const weir_io *io)
+{
+	return io->free_piece != WEIR_IO_NONE && io->in_flight_bytes < io->in_flight_bytes_max;
 }
 
 static void start_queued(weir_io *io)
@@ -231,7 +238,7 @@ static void start_queued(weir_io *io)
 	uint32_t index;
 
 	while ((index = io->queued.head) != WEIR_IO_NONE) {
-		while (!is_started(&io->requests[index]) && io->free_piece != WEIR_IO_NONE)
+		while (!is_started(&io->requests[index]) && has_room(io))
 			start_next_piece(io, index);
 		if (!is_started(&io->requests[index]))
 			return;
@@ -353,6 +360,11 @@ int weir_io_reap(weir_io *io, weir_io_completion *completions, uint32_t capacity
 	return (int)count;
 }
 
+bool weir_io_is_full(const weir_io *io)
+{
+	return weir_io_pending(io) >= io->queue_depth || io->queued.count > 0 || !has_room(io);
+}
+
 static uint32_t count_free_pieces(const weir_io *io)
 {
 	uint32_t count = 0, index;
@@ -368,6 +380,8 @@ bool weir_io_is_sound(const weir_io *io)
 
 	for (i = 0; i < io->requests_max; i++)
 		pieces += io->requests[i].pieces;
+	if ((in_flight == 0) != (io->in_flight_bytes == 0))
+		return false;
 	return pieces == in_flight && count_free_pieces(io) + in_flight == io->queue_depth &&
 	       io->free.count + pending == io->requests_max && io->queued.count + io->done.count <= pending &&
 	       atomic_load(&io->done_count) == io->done.count;

@@ -79,12 +79,8 @@ void weir_reads_start_demanded(weir_store *store)
 
 void weir_reads_start_prefetches(weir_store *store)
 {
-	uint32_t depth = weir_io_queue_depth(store->io);
-	uint32_t pending = weir_io_pending(store->io);
-	uint32_t limit = depth > pending ? depth - pending : 0;
-
-	if (store->demand.count == 0)
-		start_some(store, &store->prefetch, limit < WEIR_STORE_BATCH ? limit : WEIR_STORE_BATCH);
+	while (store->demand.count == 0 && !weir_io_is_full(store->io) && start_some(store, &store->prefetch, 1) > 0)
+		;
 }
 
 void weir_store_check_reads(weir_store *store, const uint64_t *sums)

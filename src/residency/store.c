@@ -50,6 +50,7 @@ static int open_io(const weir_store_options *options, weir_io **io, weir_error *
 		.method = options->io_method,
 		.queue_depth = options->queue_depth,
 		.piece_bytes = options->piece_bytes,
+		.in_flight_bytes = options->in_flight_bytes,
 		.page_cache = options->page_cache,
 		.requests_max = options->chunks_count < REQUESTS_MAX ? options->chunks_count : REQUESTS_MAX,
 		.fault = options->io_fault,

@@ -228,6 +228,55 @@ static void test_random_extents(void **unused)
 	}
 }
 
+/* Pieces of half a MiB, and no further one while a whole MiB is under way: never more than two, whatever the depth. */
+static void limit_bytes(const char *method)
+{
+	weir_io_options options = {
+		.method = method, .queue_depth = 16, .piece_bytes = MIB / 2, .in_flight_bytes = MIB, .requests_max = 64};
+	test_file file;
+	unsigned char *memory = test_memory(4 * MIB);
+	weir_io_request requests[4];
+	weir_io_completion completions[4];
+	weir_io *io = NULL;
+	uint32_t number, most = 0, have = 0;
+
+	if (weir_io_open(&options, &io, NULL) != 0) {
+		print_message("%s is not available here: skipped\n", method);
+		weir_memory_unmap(memory, 4 * MIB);
+		return;
+	}
+	test_file_make(&file, "limited", 4 * MIB, 11);
+	assert_int_equal(weir_io_add_file(io, file.path, &number, NULL), 0);
+	assert_false(weir_io_is_full(io));
+	for (uint64_t i = 0; i < 4; i++)
+		requests[i] = (weir_io_request){
+			.file = number, .offset = i * MIB, .bytes = MIB, .least = MIB, .buffer = memory + i * MIB, .tag = i};
+	assert_int_equal(weir_io_submit(io, requests, 4), 4);
+	while (have < 4) {
+		int got = weir_io_reap(io, completions, 4);
+
+		assert_true(got >= 0);
+		assert_true(weir_io_is_sound(io));
+		most = weir_io_in_flight(io) > most ? weir_io_in_flight(io) : most;
+		have += (uint32_t)got;
+		if (have < 4)
+			assert_int_equal(weir_io_wait(io, UINT64_MAX), 0);
+	}
+	assert_true(most >= 1 && most <= 2);
+	assert_false(weir_io_is_full(io));
+	assert_int_equal(test_first_difference(&file, 0, memory, 4 * MIB), 4 * MIB);
+	weir_io_close(io);
+	weir_memory_unmap(memory, 4 * MIB);
+	test_file_remove(&file);
+}
+
+static void test_bytes_in_flight_are_limited(void **unused)
+{
+	(void)unused;
+	for (size_t m = 0; m < TEST_METHODS_COUNT; m++)
+		limit_bytes(TEST_METHODS[m]);
+}
+
 static void test_auto_chooses(void **unused)
 {
 	weir_io *io = test_open("auto", 0, 0, NULL);
@@ -242,9 +291,13 @@ static void test_auto_chooses(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole_files),    cmocka_unit_test(test_end_of_file),
-		cmocka_unit_test(test_many_requests),  cmocka_unit_test(test_requests_max),
-		cmocka_unit_test(test_random_extents), cmocka_unit_test(test_auto_chooses),
+		cmocka_unit_test(test_whole_files),
+		cmocka_unit_test(test_end_of_file),
+		cmocka_unit_test(test_many_requests),
+		cmocka_unit_test(test_requests_max),
+		cmocka_unit_test(test_random_extents),
+		cmocka_unit_test(test_auto_chooses),
+		cmocka_unit_test(test_bytes_in_flight_are_limited),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

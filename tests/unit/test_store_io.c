@@ -164,6 +164,11 @@ uint32_t weir_io_queue_depth(const weir_io *io)
 	return QUEUE_DEPTH;
 }
 
+bool weir_io_is_full(const weir_io *io)
+{
+	return weir_io_pending(io) >= QUEUE_DEPTH;
+}
+
 const char *weir_io_method(const weir_io *io)
 {
 	(void)io;

@@ -25,7 +25,7 @@ class COptions(ctypes.Structure):
     _fields_ = [("paths", POINTER(c_char_p)), ("paths_count", c_uint32), ("chunks", POINTER(CChunk)), ("chunks_count", c_uint32),
                 ("budget_bytes", c_uint64), ("leases_max", c_uint32), ("policy", c_char_p), ("io_method", c_char_p),
                 ("io_fault", c_char_p), ("queue_depth", c_uint32), ("piece_bytes", c_uint32), ("slots_least", c_uint32),
-                ("data_alignment", c_uint32), ("page_cache", c_bool)]
+                ("data_alignment", c_uint32), ("page_cache", c_bool), ("in_flight_bytes", c_uint64)]
 
 
 class CStats(ctypes.Structure):
