@@ -15,6 +15,7 @@
 #include <time.h>
 #include <xxhash.h>
 
+#include "os/cache.h"
 #include "output.h"
 
 #define VERSION 1
@@ -40,44 +41,19 @@ static const struct {
 
 /* ---- the file ---- */
 
-static bool folder_path(char folder[PATH_MAX])
-{
-	const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	int length = -1;
-
-	if (base && *base == '/')
-		length = snprintf(folder, PATH_MAX, "%s/weir/models", base);
-	else if (home && *home == '/')
-		length = snprintf(folder, PATH_MAX, "%s/.cache/weir/models", home);
-	return length > 0 && length < PATH_MAX - 32;
-}
-
 /* The same file, unchanged, with the same threads, has the same name. */
 static bool file_path(const char *model, uint32_t threads, char file[PATH_MAX])
 {
-	char path[PATH_MAX], whole[PATH_MAX + 96];
+	char path[PATH_MAX], whole[PATH_MAX + 96], name[32];
 	struct stat status;
 	int length;
 
-	if (!folder_path(file) || !realpath(model, path) || stat(path, &status) < 0)
+	if (!realpath(model, path) || stat(path, &status) < 0)
 		return false;
 	length = snprintf(whole, sizeof whole, "%s|%lld|%lld.%09ld|%u", path, (long long)status.st_size,
 			  (long long)status.st_mtim.tv_sec, status.st_mtim.tv_nsec, threads);
-	snprintf(file + strlen(file), 32, "/%016llx.json", (unsigned long long)XXH3_64bits(whole, (size_t)length));
-	return true;
-}
-
-/* Creates the folders on the way, for the user alone. */
-static void make_folders(const char *file)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof path, "%s", file);
-	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		mkdir(path, 0700);
-		*slash = '/';
-	}
+	snprintf(name, sizeof name, "models/%016llx.json", (unsigned long long)XXH3_64bits(whole, (size_t)length));
+	return weir_cache_path(file, PATH_MAX, name);
 }
 
 static double *field_of(history_run *run, size_t field)
@@ -156,7 +132,7 @@ void history_add(const char *model, uint32_t threads, const history_run *run)
 	known.runs[known.count++] = *run;
 	file = give_file(&known);
 	text = file ? output_json_text(file) : NULL;
-	make_folders(path);
+	weir_cache_make_folders(path);
 	if (text)
 		output_write_file(path, text, strlen(text), NULL);
 	free(text);

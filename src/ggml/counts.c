@@ -76,7 +76,7 @@ static bool file_path(const weir_session *session, char path[PATH_MAX])
 	return weir_cache_path(path, PATH_MAX, name);
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static uint64_t body_bytes(const counts_header *header)
 {
@@ -199,7 +199,7 @@ void weir_counts_load(weir_session *session)
 	free(body);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 static void halve_to_fit(uint32_t *counts, uint32_t experts)
 {
