@@ -4,7 +4,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/quantile.h"
@@ -17,21 +16,6 @@ static const char *kind_name(bench_kind kind)
 	static const char *const names[] = {"weir", "resident", "mmap"};
 
 	return names[kind];
-}
-
-static void put_real(json_t *object, const char *name, double value)
-{
-	json_object_set_new(object, name, output_json_real(value));
-}
-
-static void put_count(json_t *object, const char *name, uint64_t value)
-{
-	json_object_set_new(object, name, output_json_count(value));
-}
-
-static void put_text(json_t *object, const char *name, const char *text)
-{
-	json_object_set_new(object, name, text && *text ? output_json_string(text, strlen(text)) : json_null());
 }
 
 static void put_equal(json_t *object, int equal)
@@ -49,40 +33,40 @@ static json_t *run_json(const bench_run *run)
 		json_array_append_new(seconds, output_json_real(run->times.rows[i].seconds));
 	json_object_set(object, "report", run->report ? run->report : json_null());
 	json_object_set_new(object, "token_seconds", seconds);
-	put_real(object, "drive_before_bytes_per_second", run->drive_before);
-	put_real(object, "drive_after_bytes_per_second", run->drive_after);
-	put_count(object, "cached_bytes", run->cached_bytes);
+	output_put_real(object, "drive_before_bytes_per_second", run->drive_before);
+	output_put_real(object, "drive_after_bytes_per_second", run->drive_after);
+	output_put_count(object, "cached_bytes", run->cached_bytes);
 	json_object_set_new(object, "limit_enforced", json_boolean(run->enforced));
-	put_count(object, "limit_peak_bytes", run->group_peak_bytes);
-	put_count(object, "limit_hits", run->group_hits_count);
-	put_count(object, "differs_at_token", run->differs_at ? run->differs_at : BENCH_UNKNOWN);
+	output_put_count(object, "limit_peak_bytes", run->group_peak_bytes);
+	output_put_count(object, "limit_hits", run->group_hits_count);
+	output_put_count(object, "differs_at_token", run->differs_at ? run->differs_at : BENCH_UNKNOWN);
 	json_object_set_new(object, "timed_out", json_boolean(run->timed_out));
-	put_text(object, "error", run->why);
+	output_put_text(object, "error", run->why);
 	return object;
 }
 
 static void put_figures(json_t *object, const bench_figures *figures)
 {
-	put_count(object, "runs_good", figures->good_runs);
-	put_real(object, "tokens_per_second", figures->tokens_per_second);
-	put_real(object, "tokens_per_second_least", figures->tokens_per_second_least);
-	put_real(object, "token_seconds_median", figures->token_seconds_median);
-	put_real(object, "token_seconds_p95", figures->token_seconds_p95);
-	put_real(object, "first_token_seconds", figures->first_token_seconds);
-	put_real(object, "load_seconds", figures->load_seconds);
-	put_real(object, "prompt_tokens_per_second", figures->prompt_tokens_per_second);
-	put_real(object, "bytes_per_token", figures->bytes_per_token);
-	put_real(object, "hit_rate", figures->hit_rate);
-	put_real(object, "stall_seconds", figures->stall_seconds);
-	put_real(object, "drive_bytes_per_second", figures->drive_bytes_per_second);
-	put_real(object, "to_drive", figures->to_drive);
-	put_real(object, "to_bound", figures->to_bound);
-	put_real(object, "to_resident", figures->to_resident);
-	put_real(object, "to_mmap", figures->to_mmap);
-	put_real(object, "forecast_error", figures->forecast_error);
-	put_count(object, "peak_memory_bytes", figures->peak_memory_bytes);
-	put_count(object, "limit_peak_bytes", figures->group_peak_bytes);
-	put_count(object, "limit_hits", figures->group_hits_count);
+	output_put_count(object, "runs_good", figures->good_runs);
+	output_put_real(object, "tokens_per_second", figures->tokens_per_second);
+	output_put_real(object, "tokens_per_second_least", figures->tokens_per_second_least);
+	output_put_real(object, "token_seconds_median", figures->token_seconds_median);
+	output_put_real(object, "token_seconds_p95", figures->token_seconds_p95);
+	output_put_real(object, "first_token_seconds", figures->first_token_seconds);
+	output_put_real(object, "load_seconds", figures->load_seconds);
+	output_put_real(object, "prompt_tokens_per_second", figures->prompt_tokens_per_second);
+	output_put_real(object, "bytes_per_token", figures->bytes_per_token);
+	output_put_real(object, "hit_rate", figures->hit_rate);
+	output_put_real(object, "stall_seconds", figures->stall_seconds);
+	output_put_real(object, "drive_bytes_per_second", figures->drive_bytes_per_second);
+	output_put_real(object, "to_drive", figures->to_drive);
+	output_put_real(object, "to_bound", figures->to_bound);
+	output_put_real(object, "to_resident", figures->to_resident);
+	output_put_real(object, "to_mmap", figures->to_mmap);
+	output_put_real(object, "forecast_error", figures->forecast_error);
+	output_put_count(object, "peak_memory_bytes", figures->peak_memory_bytes);
+	output_put_count(object, "limit_peak_bytes", figures->group_peak_bytes);
+	output_put_count(object, "limit_hits", figures->group_hits_count);
 	put_equal(object, figures->equal);
 }
 
@@ -92,11 +76,11 @@ static json_t *row_json(const bench *b, const bench_row *row)
 	bench_figures figures;
 
 	bench_figures_of(b, row, &figures);
-	put_text(object, "name", row->name);
-	put_text(object, "kind", kind_name(row->kind));
-	put_count(object, "memory_bytes", row->budget_bytes ? row->budget_bytes : BENCH_UNKNOWN);
-	put_text(object, "options", row->options);
-	put_count(object, "tokens", row->tokens);
+	output_put_text(object, "name", row->name);
+	output_put_text(object, "kind", kind_name(row->kind));
+	output_put_count(object, "memory_bytes", row->budget_bytes ? row->budget_bytes : BENCH_UNKNOWN);
+	output_put_text(object, "options", row->options);
+	output_put_count(object, "tokens", row->tokens);
 	put_figures(object, &figures);
 	for (uint32_t i = 0; i < row->runs_count; i++)
 		json_array_append_new(runs, run_json(&row->runs[i]));
@@ -127,22 +111,22 @@ json_t *bench_json(const bench *b, int exit_code)
 {
 	json_t *object = json_object(), *rows = json_array(), *limit = json_object();
 
-	put_text(object, "weir_version", weir_version());
-	put_text(object, "time", b->started_at);
+	output_put_text(object, "weir_version", weir_version());
+	output_put_text(object, "time", b->started_at);
 	json_object_set_new(object, "machine", machine_json(&b->machine, &b->drive));
-	put_text(object, "model", b->model);
-	put_count(object, "model_bytes", b->model_bytes);
-	put_count(object, "least_budget_bytes", b->least_bytes);
-	put_count(object, "whole_budget_bytes", b->whole_bytes);
-	put_count(object, "tokens", b->tokens);
-	put_real(object, "temp", b->temp);
-	put_count(object, "seed", b->seed);
-	put_count(object, "repeats", b->repeats);
-	put_text(object, "page_cache", cache_state(b));
-	put_text(limit, "method", b->method.kind ? memory_group_name(b->method.kind) : NULL);
-	put_text(limit, "reason", b->method.reason);
+	output_put_text(object, "model", b->model);
+	output_put_count(object, "model_bytes", b->model_bytes);
+	output_put_count(object, "least_budget_bytes", b->least_bytes);
+	output_put_count(object, "whole_budget_bytes", b->whole_bytes);
+	output_put_count(object, "tokens", b->tokens);
+	output_put_real(object, "temp", b->temp);
+	output_put_count(object, "seed", b->seed);
+	output_put_count(object, "repeats", b->repeats);
+	output_put_text(object, "page_cache", cache_state(b));
+	output_put_text(limit, "method", b->method.kind ? memory_group_name(b->method.kind) : NULL);
+	output_put_text(limit, "reason", b->method.reason);
 	json_object_set_new(object, "limit", limit);
-	put_text(object, "not_resident", b->not_resident);
+	output_put_text(object, "not_resident", b->not_resident);
 	for (int i = 0; i < b->rows_count; i++)
 		json_array_append_new(rows, row_json(b, &b->rows[i]));
 	json_object_set_new(object, "rows", rows);

@@ -90,10 +90,10 @@ static json_t *points_json(const weir_disk *disk)
 		json_t *object = json_object();
 
 		json_object_set_new(object, "method", json_string(point->method));
-		json_object_set_new(object, "queue_depth", output_json_count(point->queue_depth));
-		json_object_set_new(object, "piece_bytes", output_json_count(point->piece_bytes));
-		json_object_set_new(object, "bytes_per_second", output_json_real(point->bytes_per_second));
-		json_object_set_new(object, "slices_count", output_json_count(point->slices_count));
+		output_put_count(object, "queue_depth", point->queue_depth);
+		output_put_count(object, "piece_bytes", point->piece_bytes);
+		output_put_real(object, "bytes_per_second", point->bytes_per_second);
+		output_put_count(object, "slices_count", point->slices_count);
 		json_array_append_new(points, object);
 	}
 	return points;
@@ -104,19 +104,19 @@ static json_t *result_json(const disk_run *run)
 	const weir_disk *disk = &run->disk;
 	json_t *object = json_object();
 
-	json_object_set_new(object, "path", output_json_string(run->path, strlen(run->path)));
+	output_put_text(object, "path", run->path);
 	json_object_set_new(object, "method", json_string(disk->method));
-	json_object_set_new(object, "queue_depth", output_json_count(disk->queue_depth));
-	json_object_set_new(object, "piece_bytes", output_json_count(disk->piece_bytes));
-	json_object_set_new(object, "bytes_per_second", output_json_real(disk->bytes_per_second));
+	output_put_count(object, "queue_depth", disk->queue_depth);
+	output_put_count(object, "piece_bytes", disk->piece_bytes);
+	output_put_real(object, "bytes_per_second", disk->bytes_per_second);
 	json_object_set_new(object, "direct", json_boolean(disk->direct));
-	json_object_set_new(object, "offset_alignment_bytes", output_json_count(disk->offset_alignment_bytes));
-	json_object_set_new(object, "memory_alignment_bytes", output_json_count(disk->memory_alignment_bytes));
-	json_object_set_new(object, "read_latency_us_p50", output_json_real(disk->read_latency_us_p50));
-	json_object_set_new(object, "read_latency_us_p95", output_json_real(disk->read_latency_us_p95));
-	json_object_set_new(object, "read_latency_us_p99", output_json_real(disk->read_latency_us_p99));
-	json_object_set_new(object, "burst_latency_us", output_json_real(disk->burst_latency_us));
-	json_object_set_new(object, "file_bytes", output_json_count(disk->file_bytes));
+	output_put_count(object, "offset_alignment_bytes", disk->offset_alignment_bytes);
+	output_put_count(object, "memory_alignment_bytes", disk->memory_alignment_bytes);
+	output_put_real(object, "read_latency_us_p50", disk->read_latency_us_p50);
+	output_put_real(object, "read_latency_us_p95", disk->read_latency_us_p95);
+	output_put_real(object, "read_latency_us_p99", disk->read_latency_us_p99);
+	output_put_real(object, "burst_latency_us", disk->burst_latency_us);
+	output_put_count(object, "file_bytes", disk->file_bytes);
 	json_object_set_new(object, "page_cache_bytes",
 			    run->page_cache_known ? output_json_count(run->page_cache_bytes) : json_null());
 	json_object_set_new(object, "measured_at_s", json_integer(disk->measured_at_s));

@@ -84,14 +84,12 @@ static json_t *doctor_json(const doctor *d)
 
 		json_object_set_new(entry, "name", json_string(finding->name));
 		json_object_set_new(entry, "verdict", json_string(doctor_verdict_name(finding->verdict)));
-		json_object_set_new(entry, "says", output_json_string(finding->says, strlen(finding->says)));
-		json_object_set_new(entry, "advice",
-				    finding->advice[0] ? output_json_string(finding->advice, strlen(finding->advice))
-						       : json_null());
+		output_put_text(entry, "says", finding->says);
+		output_put_text(entry, "advice", finding->advice);
 		json_array_append_new(findings, entry);
 	}
 	json_object_set_new(object, "weir_version", json_string(weir_version()));
-	json_object_set_new(object, "path", output_json_string(d->path, strlen(d->path)));
+	output_put_text(object, "path", d->path);
 	json_object_set_new(object, "machine", machine_json(&d->machine, &d->drive));
 	json_object_set_new(object, "findings", findings);
 	json_object_set_new(object, "warnings", json_integer(count_of(d, DOCTOR_WARNING)));

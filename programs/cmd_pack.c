@@ -4,7 +4,6 @@
  * Ctrl-C stops between two writes; what was written stays and the next call goes on with it.  Main thread only.
  */
 #include <math.h>
-#include <string.h>
 
 #include "cli.h"
 #include "commands.h"
@@ -25,12 +24,18 @@ static double rate(const weir_pack_result *result)
 
 static json_t *result_json(const char *model, const weir_pack_result *result)
 {
-	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "model", output_json_string(model, strlen(model)),
-			 "output", output_json_string(result->output, strlen(result->output)), "output_bytes",
-			 output_json_count(result->output_bytes), "written_bytes", output_json_count(result->written_bytes),
-			 "resumed_bytes", output_json_count(result->resumed_bytes), "freed_bytes",
-			 output_json_count(result->freed_bytes), "up_to_date", (int)result->up_to_date, "seconds",
-			 output_json_real(result->seconds), "bytes_per_second", output_json_real(rate(result)));
+	json_t *object = json_object();
+
+	output_put_text(object, "model", model);
+	output_put_text(object, "output", result->output);
+	output_put_count(object, "output_bytes", result->output_bytes);
+	output_put_count(object, "written_bytes", result->written_bytes);
+	output_put_count(object, "resumed_bytes", result->resumed_bytes);
+	output_put_count(object, "freed_bytes", result->freed_bytes);
+	json_object_set_new(object, "up_to_date", json_boolean(result->up_to_date));
+	output_put_real(object, "seconds", result->seconds);
+	output_put_real(object, "bytes_per_second", rate(result));
+	return object;
 }
 
 static void print_result(const struct pack_run *run)

@@ -5,7 +5,6 @@
  * is given.  Main thread only; writes nothing but standard output.
  */
 #include <math.h>
-#include <string.h>
 
 #include "cli.h"
 #include "commands.h"
@@ -34,11 +33,11 @@ static json_t *memory_json(const weir_plan *plan)
 {
 	json_t *memory = json_object();
 
-	json_object_set_new(memory, "dense", output_json_count(plan->memory_dense_bytes));
-	json_object_set_new(memory, "experts", output_json_count(plan->memory_experts_bytes));
-	json_object_set_new(memory, "kv", output_json_count(plan->memory_kv_bytes));
-	json_object_set_new(memory, "compute", output_json_count(plan->memory_compute_bytes));
-	json_object_set_new(memory, "other", output_json_count(plan->memory_other_bytes));
+	output_put_count(memory, "dense", plan->memory_dense_bytes);
+	output_put_count(memory, "experts", plan->memory_experts_bytes);
+	output_put_count(memory, "kv", plan->memory_kv_bytes);
+	output_put_count(memory, "compute", plan->memory_compute_bytes);
+	output_put_count(memory, "other", plan->memory_other_bytes);
 	return memory;
 }
 
@@ -46,8 +45,8 @@ static json_t *slots_json(const weir_plan *plan)
 {
 	json_t *slots = json_object();
 
-	json_object_set_new(slots, "count", output_json_count(plan->slots_count));
-	json_object_set_new(slots, "bytes", output_json_count(plan->slots_bytes));
+	output_put_count(slots, "count", plan->slots_count);
+	output_put_count(slots, "bytes", plan->slots_bytes);
 	return slots;
 }
 
@@ -58,17 +57,17 @@ static json_t *plan_json(const struct plan_run *run)
 	bool fits = plan->fits, timed = fits && plan->tokens_per_second > 0;
 	json_t *object = json_object();
 
-	json_object_set_new(object, "budget_bytes", output_json_count(run->options.budget_bytes));
-	json_object_set_new(object, "least_budget_bytes", output_json_count(plan->least_budget_bytes));
+	output_put_count(object, "budget_bytes", run->options.budget_bytes);
+	output_put_count(object, "least_budget_bytes", plan->least_budget_bytes);
 	json_object_set_new(object, "memory", fits ? memory_json(plan) : json_null());
 	json_object_set_new(object, "slots", fits ? slots_json(plan) : json_null());
 	json_object_set_new(object, "token_cycle_bytes", fits ? output_json_count(plan->token_cycle_bytes) : json_null());
-	json_object_set_new(object, "expected_hit_rate", output_json_real(fits ? plan->expected_hit_rate : NAN));
-	json_object_set_new(object, "bytes_per_token", output_json_real(fits ? plan->bytes_per_token : NAN));
-	json_object_set_new(object, "device_bytes_per_second", output_json_real(run->rates.device_bytes_per_second));
-	json_object_set_new(object, "compute_tokens_per_second", output_json_real(run->rates.compute_tokens_per_second));
-	json_object_set_new(object, "tokens_per_second", output_json_real(timed ? plan->tokens_per_second : NAN));
-	json_object_set_new(object, "first_token_seconds", output_json_real(timed ? plan->first_token_seconds : NAN));
+	output_put_real(object, "expected_hit_rate", fits ? plan->expected_hit_rate : NAN);
+	output_put_real(object, "bytes_per_token", fits ? plan->bytes_per_token : NAN);
+	output_put_real(object, "device_bytes_per_second", run->rates.device_bytes_per_second);
+	output_put_real(object, "compute_tokens_per_second", run->rates.compute_tokens_per_second);
+	output_put_real(object, "tokens_per_second", timed ? plan->tokens_per_second : NAN);
+	output_put_real(object, "first_token_seconds", timed ? plan->first_token_seconds : NAN);
 	json_object_set_new(object, "limits", fits ? json_string(weir_plan_limit_name(plan->limits)) : json_null());
 	return object;
 }

@@ -189,12 +189,12 @@ static json_t *result_json(const simulate_table *table, const simulate_trace *tr
 	json_t *object = json_object();
 
 	json_object_set_new(object, "policy", json_string(table->policies[policy]));
-	json_object_set_new(object, "budget_percent", output_json_real(table->budgets_percent[budget]));
-	json_object_set_new(object, "slots", output_json_count(trace->slots[budget]));
-	json_object_set_new(object, "hit_rate", output_json_real(rates->cold));
-	json_object_set_new(object, "warm_hit_rate", output_json_real(rates->warm));
-	json_object_set_new(object, "gap_closed", output_json_real(gap_closed(rates->cold, simple->cold, bound->cold)));
-	json_object_set_new(object, "warm_gap_closed", output_json_real(gap_closed(rates->warm, simple->warm, bound->warm)));
+	output_put_real(object, "budget_percent", table->budgets_percent[budget]);
+	output_put_count(object, "slots", trace->slots[budget]);
+	output_put_real(object, "hit_rate", rates->cold);
+	output_put_real(object, "warm_hit_rate", rates->warm);
+	output_put_real(object, "gap_closed", gap_closed(rates->cold, simple->cold, bound->cold));
+	output_put_real(object, "warm_gap_closed", gap_closed(rates->warm, simple->warm, bound->warm));
 	return object;
 }
 
@@ -202,13 +202,13 @@ static json_t *trace_json(const simulate_table *table, const simulate_trace *tra
 {
 	json_t *object = json_object(), *results = json_array();
 
-	json_object_set_new(object, "trace", output_json_string(trace->path, strlen(trace->path)));
-	json_object_set_new(object, "tokens", output_json_count(trace->info.tokens_count));
-	json_object_set_new(object, "prompt_tokens", output_json_count(trace->info.prompt_tokens_count));
-	json_object_set_new(object, "layers", output_json_count(trace->info.layers_count));
-	json_object_set_new(object, "experts", output_json_count(trace->experts_count));
-	json_object_set_new(object, "experts_per_token", output_json_count(trace->info.picks_max));
-	json_object_set_new(object, "demanded", output_json_count(trace->info.picks_count));
+	output_put_text(object, "trace", trace->path);
+	output_put_count(object, "tokens", trace->info.tokens_count);
+	output_put_count(object, "prompt_tokens", trace->info.prompt_tokens_count);
+	output_put_count(object, "layers", trace->info.layers_count);
+	output_put_count(object, "experts", trace->experts_count);
+	output_put_count(object, "experts_per_token", trace->info.picks_max);
+	output_put_count(object, "demanded", trace->info.picks_count);
 	for (int p = 0; p < table->policies_count; p++)
 		for (int b = 0; b < table->budgets_count; b++)
 			json_array_append_new(results, result_json(table, trace, p, b));

@@ -3,8 +3,6 @@
  *
  * Writes nothing but standard output.  Main thread only.
  */
-#include <string.h>
-
 #include "cli.h"
 #include "commands.h"
 #include "interrupt.h"
@@ -17,17 +15,17 @@ struct verify_run {
 	weir_verify_result result;
 };
 
-static json_t *path_json(const char *path)
-{
-	return path[0] ? output_json_string(path, strlen(path)) : json_null();
-}
-
 static json_t *result_json(const weir_verify_result *result)
 {
-	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "pack", path_json(result->pack), "checkpoint",
-			 path_json(result->checkpoint), "pack_bytes", output_json_count(result->pack_bytes), "checkpoint_bytes",
-			 output_json_count(result->checkpoint_bytes), "freed_bytes", output_json_count(result->freed_bytes),
-			 "seconds", output_json_real(result->seconds));
+	json_t *object = json_object();
+
+	output_put_text(object, "pack", result->pack);
+	output_put_text(object, "checkpoint", result->checkpoint);
+	output_put_count(object, "pack_bytes", result->pack_bytes);
+	output_put_count(object, "checkpoint_bytes", result->checkpoint_bytes);
+	output_put_count(object, "freed_bytes", result->freed_bytes);
+	output_put_real(object, "seconds", result->seconds);
+	return object;
 }
 
 static int print_result(const struct verify_run *run)

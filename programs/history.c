@@ -78,7 +78,7 @@ static json_t *give_run(history_run *run)
 
 	json_object_set_new(object, "at_s", json_integer(run->at_s));
 	for (size_t i = 0; i < FIELDS_COUNT; i++)
-		json_object_set_new(object, FIELDS[i].name, output_json_real(*field_of(run, i)));
+		output_put_real(object, FIELDS[i].name, *field_of(run, i));
 	return object;
 }
 

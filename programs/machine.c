@@ -159,25 +159,20 @@ void machine_drive_read(const char *path, machine_drive *drive)
 
 /* ---- JSON ---- */
 
-static void put_text(json_t *object, const char *name, const char *text)
-{
-	json_object_set_new(object, name, *text ? output_json_string(text, strlen(text)) : json_null());
-}
-
 json_t *machine_json(const machine *found, const machine_drive *drive)
 {
 	json_t *object = json_object();
 
-	put_text(object, "system", found->system);
-	put_text(object, "architecture", found->architecture);
-	put_text(object, "processor", found->processor);
+	output_put_text(object, "system", found->system);
+	output_put_text(object, "architecture", found->architecture);
+	output_put_text(object, "processor", found->processor);
 	json_object_set_new(object, "processors", json_integer(found->processors));
 	json_object_set_new(object, "virtual_machine", json_boolean(found->virtual_machine));
-	json_object_set_new(object, "memory_bytes", output_json_count(found->memory_bytes));
-	put_text(object, "filesystem", drive->filesystem);
-	put_text(object, "drive", drive->device);
-	put_text(object, "drive_model", drive->model);
+	output_put_count(object, "memory_bytes", found->memory_bytes);
+	output_put_text(object, "filesystem", drive->filesystem);
+	output_put_text(object, "drive", drive->device);
+	output_put_text(object, "drive_model", drive->model);
 	json_object_set_new(object, "drive_rotational", drive->rotational < 0 ? json_null() : json_boolean(drive->rotational));
-	put_text(object, "drive_scheduler", drive->scheduler);
+	output_put_text(object, "drive_scheduler", drive->scheduler);
 	return object;
 }

@@ -113,6 +113,21 @@ json_t *output_json_count(uint64_t value)
 	return value <= LLONG_MAX ? json_integer((json_int_t)value) : json_null();
 }
 
+void output_put_count(json_t *object, const char *name, uint64_t value)
+{
+	json_object_set_new(object, name, output_json_count(value));
+}
+
+void output_put_real(json_t *object, const char *name, double value)
+{
+	json_object_set_new(object, name, output_json_real(value));
+}
+
+void output_put_text(json_t *object, const char *name, const char *text)
+{
+	json_object_set_new(object, name, text && *text ? output_json_string(text, strlen(text)) : json_null());
+}
+
 /* ---- files ---- */
 
 static bool is_special(const char *path)

@@ -27,6 +27,11 @@ json_t *output_json_string(const char *text, size_t bytes);
 json_t *output_json_real(double value);
 json_t *output_json_count(uint64_t value);
 
+/* Sets a member of an object to such a count, number or text; NULL and "" become null. */
+void output_put_count(json_t *object, const char *name, uint64_t value);
+void output_put_real(json_t *object, const char *name, double value);
+void output_put_text(json_t *object, const char *name, const char *text);
+
 /* Writes `path` beside and renames it into place.  An existing file that is no regular one (/dev/stdout, a pipe) is written to
  * directly.  0 or a WEIR_E code; on failure nothing is left behind. */
 int output_write_file(const char *path, const char *text, size_t bytes, weir_error *error);

@@ -5,7 +5,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "output.h"
 #include "weir/version.h"
@@ -101,72 +100,52 @@ void weir_report_derive(weir_report *report)
 
 /* ---- JSON ---- */
 
-static json_t *text_or_null(const char *text)
-{
-	return text ? output_json_string(text, strlen(text)) : json_null();
-}
-
-static void put_count(json_t *object, const char *name, uint64_t count)
-{
-	json_object_set_new(object, name, output_json_count(count));
-}
-
-static void put_real(json_t *object, const char *name, double value)
-{
-	json_object_set_new(object, name, output_json_real(value));
-}
-
-static void put_text(json_t *object, const char *name, const char *text)
-{
-	json_object_set_new(object, name, text_or_null(text));
-}
-
 static void put_memory(json_t *object, const weir_report *report)
 {
 	json_t *memory = json_object(), *slots = json_object();
 
-	put_count(memory, "dense", report->memory.dense);
-	put_count(memory, "experts", report->memory.experts);
-	put_count(memory, "kv", report->memory.kv);
-	put_count(memory, "compute", report->memory.compute);
-	put_count(memory, "other", report->memory.other);
+	output_put_count(memory, "dense", report->memory.dense);
+	output_put_count(memory, "experts", report->memory.experts);
+	output_put_count(memory, "kv", report->memory.kv);
+	output_put_count(memory, "compute", report->memory.compute);
+	output_put_count(memory, "other", report->memory.other);
 	json_object_set_new(object, "memory", memory);
-	put_count(slots, "count", report->slots.count);
-	put_count(slots, "bytes", report->slots.bytes);
+	output_put_count(slots, "count", report->slots.count);
+	output_put_count(slots, "bytes", report->slots.bytes);
 	json_object_set_new(object, "slots", slots);
 }
 
 static void put_times(json_t *object, const weir_report *report)
 {
-	put_count(object, "prompt_tokens", report->prompt_tokens);
-	put_real(object, "prompt_seconds", report->prompt_seconds);
-	put_real(object, "prompt_tokens_per_second", report->prompt_tokens_per_second);
-	put_count(object, "tokens", report->tokens);
-	put_real(object, "seconds", report->seconds);
-	put_real(object, "tokens_per_second", report->tokens_per_second);
-	put_real(object, "first_token_seconds", report->first_token_seconds);
-	put_real(object, "load_seconds", report->load_seconds);
+	output_put_count(object, "prompt_tokens", report->prompt_tokens);
+	output_put_real(object, "prompt_seconds", report->prompt_seconds);
+	output_put_real(object, "prompt_tokens_per_second", report->prompt_tokens_per_second);
+	output_put_count(object, "tokens", report->tokens);
+	output_put_real(object, "seconds", report->seconds);
+	output_put_real(object, "tokens_per_second", report->tokens_per_second);
+	output_put_real(object, "first_token_seconds", report->first_token_seconds);
+	output_put_real(object, "load_seconds", report->load_seconds);
 }
 
 static void put_residency(json_t *object, const weir_report *report)
 {
 	json_t *lookahead = json_object();
 
-	put_count(object, "bytes_read", report->bytes_read);
-	put_real(object, "bytes_per_token", report->bytes_per_token);
-	put_count(object, "demanded", report->demanded);
-	put_count(object, "hits", report->hits);
-	put_count(object, "joined", report->joined);
-	put_count(object, "misses", report->misses);
-	put_real(object, "hit_rate", report->hit_rate);
-	put_count(object, "prefetched", report->prefetched);
-	put_count(object, "prefetch_used", report->prefetch_used);
-	put_count(object, "evictions", report->evictions);
-	put_real(object, "stall_seconds", report->stall_seconds);
+	output_put_count(object, "bytes_read", report->bytes_read);
+	output_put_real(object, "bytes_per_token", report->bytes_per_token);
+	output_put_count(object, "demanded", report->demanded);
+	output_put_count(object, "hits", report->hits);
+	output_put_count(object, "joined", report->joined);
+	output_put_count(object, "misses", report->misses);
+	output_put_real(object, "hit_rate", report->hit_rate);
+	output_put_count(object, "prefetched", report->prefetched);
+	output_put_count(object, "prefetch_used", report->prefetch_used);
+	output_put_count(object, "evictions", report->evictions);
+	output_put_real(object, "stall_seconds", report->stall_seconds);
 	json_object_set_new(lookahead, "guessing",
 			    report->lookahead.guessing < 0 ? json_null() : json_boolean(report->lookahead.guessing));
-	put_real(lookahead, "with_seconds", report->lookahead.with_seconds);
-	put_real(lookahead, "without_seconds", report->lookahead.without_seconds);
+	output_put_real(lookahead, "with_seconds", report->lookahead.with_seconds);
+	output_put_real(lookahead, "without_seconds", report->lookahead.without_seconds);
 	json_object_set_new(object, "lookahead", lookahead);
 }
 
@@ -174,9 +153,9 @@ static void put_threads(json_t *object, const weir_report *report)
 {
 	json_t *threads = json_object();
 
-	put_count(threads, "most", report->threads.most);
-	put_count(threads, "last", report->threads.last);
-	put_real(threads, "mean", report->threads.mean);
+	output_put_count(threads, "most", report->threads.most);
+	output_put_count(threads, "last", report->threads.last);
+	output_put_real(threads, "mean", report->threads.mean);
 	json_object_set_new(object, "threads", threads);
 }
 
@@ -184,19 +163,19 @@ static void put_drive(json_t *object, const weir_report *report)
 {
 	json_t *io = json_object(), *bound = json_object(), *forecast = json_object();
 
-	put_text(io, "method", report->io.method);
-	put_count(io, "queue_depth", report->io.queue_depth);
-	put_count(io, "read_bytes_typical", report->io.read_bytes_typical);
-	put_real(io, "device_bytes_per_second", report->io.device_bytes_per_second);
-	put_count(io, "page_cache_bytes", report->io.page_cache_bytes);
+	output_put_text(io, "method", report->io.method);
+	output_put_count(io, "queue_depth", report->io.queue_depth);
+	output_put_count(io, "read_bytes_typical", report->io.read_bytes_typical);
+	output_put_real(io, "device_bytes_per_second", report->io.device_bytes_per_second);
+	output_put_count(io, "page_cache_bytes", report->io.page_cache_bytes);
 	json_object_set_new(object, "io", io);
-	put_real(bound, "compute_seconds", report->bound.compute_seconds);
-	put_real(bound, "io_seconds", report->bound.io_seconds);
-	put_real(bound, "tokens_per_second", report->bound.tokens_per_second);
-	put_real(bound, "ratio", report->bound.ratio);
+	output_put_real(bound, "compute_seconds", report->bound.compute_seconds);
+	output_put_real(bound, "io_seconds", report->bound.io_seconds);
+	output_put_real(bound, "tokens_per_second", report->bound.tokens_per_second);
+	output_put_real(bound, "ratio", report->bound.ratio);
 	json_object_set_new(object, "bound", bound);
-	put_real(forecast, "tokens_per_second", report->forecast.tokens_per_second);
-	put_real(forecast, "error", report->forecast.error);
+	output_put_real(forecast, "tokens_per_second", report->forecast.tokens_per_second);
+	output_put_real(forecast, "error", report->forecast.error);
 	json_object_set_new(object, "forecast", forecast);
 }
 
@@ -204,20 +183,20 @@ json_t *weir_report_json(const weir_report *report)
 {
 	json_t *object = json_object();
 
-	put_text(object, "weir_version", weir_version());
-	put_text(object, "model", report->model);
-	put_text(object, "architecture", report->architecture);
-	put_count(object, "budget_bytes", report->budget_bytes);
-	put_count(object, "peak_memory_bytes", report->peak_memory_bytes);
+	output_put_text(object, "weir_version", weir_version());
+	output_put_text(object, "model", report->model);
+	output_put_text(object, "architecture", report->architecture);
+	output_put_count(object, "budget_bytes", report->budget_bytes);
+	output_put_count(object, "peak_memory_bytes", report->peak_memory_bytes);
 	put_memory(object, report);
 	put_times(object, report);
 	put_residency(object, report);
 	put_threads(object, report);
 	put_drive(object, report);
-	put_text(object, "policy", report->policy);
-	put_count(object, "counts_loaded", report->counts_loaded);
-	put_text(object, "pack", report->pack);
-	put_text(object, "logits_hash", report->logits_hash);
+	output_put_text(object, "policy", report->policy);
+	output_put_count(object, "counts_loaded", report->counts_loaded);
+	output_put_text(object, "pack", report->pack);
+	output_put_text(object, "logits_hash", report->logits_hash);
 	json_object_set_new(object, "text", report->text ? output_json_string(report->text, report->text_bytes) : json_null());
 	json_object_set_new(object, "exit", json_integer(report->exit));
 	return object;
