@@ -66,11 +66,13 @@ static void remember(const disk_run *run)
 static int get_result(disk_run *run, weir_error *error)
 {
 	struct stat status;
+	bool known = stat(run->path, &status) == 0;
+	bool lies_on_it = known && (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)); /* what lies in a FIFO does not */
 	int code;
 
-	run->page_cache_known = stat(run->path, &status) == 0 && S_ISREG(status.st_mode) &&
-				weir_page_cache_file_bytes(run->path, &run->page_cache_bytes);
-	run->cached = run->use_cache && !run->refresh && weir_disk_cached(run->path, &run->disk) == 0;
+	run->page_cache_known =
+		known && S_ISREG(status.st_mode) && weir_page_cache_file_bytes(run->path, &run->page_cache_bytes);
+	run->cached = lies_on_it && run->use_cache && !run->refresh && weir_disk_cached(run->path, &run->disk) == 0;
 	if (run->cached)
 		return 0;
 	code = measure(run, error);

@@ -65,8 +65,8 @@ typedef struct weir_disk_options {
 } weir_disk_options;
 
 /* Measures the drive that holds `path`, a regular file or a directory.  `options` may be NULL.  WEIR_ENOSPACE when the
- * directory has less than 128 MiB free, WEIR_EINVAL for an empty file or a number that makes no sense; else the codes of
- * opening and reading. */
+ * directory has less than 128 MiB free, WEIR_EUNSUPPORTED for an empty file, WEIR_EINVAL for a number that makes no sense; else
+ * the codes of opening and reading. */
 int weir_disk_measure(const char *path, const weir_disk_options *options, weir_disk *disk, weir_error *error);
 
 /* The rate of the file at given settings, measured for `seconds`.  `method` may be "auto" or NULL; 0 takes the defaults of

@@ -37,7 +37,8 @@ int weir_disk_target_open_file(const char *path, weir_disk_target *target, weir_
 	*target = (weir_disk_target){.name = path, .path = path, .fd = -1, .bytes = file.identity.bytes};
 	weir_file_close(&file);
 	if (!target->bytes)
-		return weir_fail(error, WEIR_EINVAL, path, WEIR_ERROR_NO_OFFSET, 0, "an empty file says nothing about a drive");
+		return weir_fail(error, WEIR_EUNSUPPORTED, path, WEIR_ERROR_NO_OFFSET, 0,
+				 "an empty file says nothing about a drive");
 	return 0;
 }
 

@@ -192,6 +192,14 @@ class NotAModel(Case):
         self.each(fifo, h.EXIT_FORMAT, "fifo.gguf")
         self.each("/dev/zero", h.EXIT_FORMAT, "/dev/zero")
 
+    def test_what_says_nothing_about_a_drive(self):
+        """Neither when its drive is known from before, nor when it is measured."""
+        self.weir("disk", self.path("some", bytes(1 << 20)), "--seconds", "0.2", code=h.EXIT_DONE)
+        fifo, empty = self.path("fifo"), self.path("empty", b"")
+        os.mkfifo(fifo)
+        self.fails("disk", fifo, code=h.EXIT_FORMAT, says="FIFO")
+        self.fails("disk", empty, "--refresh", code=h.EXIT_FORMAT, says="empty")
+
     def test_a_name_with_controls(self):
         path = self.path("a\x1b[2J\u009bb.gguf", b"nonsense")
         self.each(path, h.EXIT_FORMAT, "a\\x1b[2J\\u009bb.gguf")

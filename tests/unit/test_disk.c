@@ -156,7 +156,7 @@ static void test_refusals(void **unused)
 
 	(void)unused;
 	test_file_make(&file, "nothing", 0, 54);
-	assert_int_equal(weir_disk_measure(file.path, NULL, &disk, &error), WEIR_EINVAL);
+	assert_int_equal(weir_disk_measure(file.path, NULL, &disk, &error), WEIR_EUNSUPPORTED);
 	assert_string_equal(error.file, file.path);
 	test_file_remove(&file);
 	assert_int_equal(weir_disk_measure(file.path, NULL, &disk, &error), WEIR_ENOTFOUND);
