@@ -383,6 +383,17 @@ static uint64_t stalled_ns(const weir_session *session)
 	return stats.experts.stall_ns + stats.dense_stall_ns;
 }
 
+/* The lesser of two looks: what ends in between is no reason to compute with fewer threads. */
+static void sample_others(weir_session *session)
+{
+	double busy;
+
+	if (!weir_others_sample(&session->others, &busy))
+		return;
+	session->others_busy = busy < session->others_before ? busy : session->others_before;
+	session->others_before = busy;
+}
+
 /* `with_steps` is what `graph` has become. */
 static enum ggml_status compute(weir_session *session, ggml_backend_t inner, const struct ggml_cgraph *graph,
 				struct ggml_cgraph *with_steps)
@@ -392,7 +403,7 @@ static enum ggml_status compute(weir_session *session, ggml_backend_t inner, con
 
 	if (session->threads.most < 2 || session->plan.all_resident)
 		return ggml_backend_graph_compute(inner, with_steps);
-	weir_others_sample(&session->others, &session->others_busy);
+	sample_others(session);
 	if (!is_one_token(graph))
 		return ggml_backend_graph_compute(inner, with_steps);
 	weir_threads_heed_others(&session->threads, has_split(with_steps) ? 0 : session->others_busy);

@@ -94,7 +94,7 @@ struct weir_session {
 	weir_backend_options options;
 	weir_threads threads;
 	weir_others others;
-	double others_busy; /* processors, when they were last looked at */
+	double others_busy, others_before; /* processors: heeded now, and at the last look */
 	bool page_cache; /* may be read: nobody asked for a method by name */
 	uint32_t tuned_depth; /* found best for the drive, of reads of options.piece_bytes; 0: none was */
 	uint64_t in_flight_bytes; /* the same in bytes; 0: not limited */

@@ -4,7 +4,7 @@
  * Others: a processor that other processes keep busy is left to them.  A thread that shares it makes all the others wait.
  *
  * Trials, while tokens mostly wait for the drive: a number of threads and half of it take turns, four tokens each of which the
- * first does not count.  The half is kept when its tokens, by their median, take hardly longer.  What was chosen is then kept
+ * first does not count.  The half is kept when its tokens, by their median, take no longer.  What was chosen is then kept
  * for a while, twice as long each time that it is confirmed; a change of the tokens' times brings the next trial at once.
  *
  *     threads:  4 ×5 | 2 ×4 | 4 ×4 | ... | 2 ×5 | 1 ×4 | 2 ×4 | ... | 2 ×32 | 2 ×4 | 4 ×4 | ... | 2 ×64 | ...
@@ -22,7 +22,6 @@
 #define KEEP_TOKENS_FIRST 15 /* at first more is read than later */
 #define KEEP_TOKENS_LEAST 32
 #define KEEP_TOKENS_MOST 512
-#define LONGER_AT_MOST 1.02 /* with half of the threads */
 #define FEWER_STALL_SHARE 0.6 /* of a token's time, at least */
 #define MORE_STALL_SHARE 0.9 /* at most */
 #define UNUSUAL 1.3 /* times as long as usual, or the other way round */
@@ -131,7 +130,7 @@ static void note_trial(weir_threads *threads, uint64_t token_ns)
 	low = (double)median_of(threads->low_ns, threads->low_count);
 	high = (double)median_of(threads->high_ns, threads->high_count);
 	if (tokens == WEIR_THREADS_TRIAL_TOKENS || low > high * clear_after(tokens) || high > low * clear_after(tokens))
-		end_trial(threads, low <= high * LONGER_AT_MOST ? threads->low : threads->high);
+		end_trial(threads, low <= high ? threads->low : threads->high);
 }
 
 /* ---- between trials ---- */
