@@ -22,13 +22,13 @@
 #include "machine.h"
 #include "memory_group.h"
 #include "model.h"
+#include "output.h"
 #include "rates.h"
 #include "token_times.h"
 
 #define BENCH_ROWS_MAX 64
 #define BENCH_BUDGETS_MAX 16
 #define BENCH_NAME_BYTES 96
-#define BENCH_UNKNOWN UINT64_MAX
 
 typedef enum bench_kind { BENCH_STREAMED, BENCH_RESIDENT, BENCH_MMAP } bench_kind;
 
@@ -36,8 +36,8 @@ typedef struct bench_run {
 	json_t *report; /* the child's own; NULL when it failed */
 	token_times times;
 	double drive_before, drive_after; /* bytes per second; NAN: not measured */
-	uint64_t cached_bytes; /* of the model, in the page cache before the run; BENCH_UNKNOWN */
-	uint64_t group_peak_bytes, group_hits_count; /* BENCH_UNKNOWN without a group */
+	uint64_t cached_bytes; /* of the model, in the page cache before the run; OUTPUT_NONE: not known */
+	uint64_t group_peak_bytes, group_hits_count; /* OUTPUT_NONE without a group */
 	bool enforced;
 	bool timed_out;
 	uint32_t differs_at; /* the first token whose logits are not the reference's, counted from 1; 0: none */
@@ -54,7 +54,7 @@ typedef struct bench_row {
 	bench_run *runs;
 } bench_row;
 
-/* A row's figures over its good runs; NAN and BENCH_UNKNOWN where there is nothing to tell. */
+/* A row's figures over its good runs; NAN and OUTPUT_NONE where there is nothing to tell. */
 typedef struct bench_figures {
 	uint32_t good_runs;
 	double tokens_per_second, tokens_per_second_least; /* median; the slowest run's */

@@ -155,7 +155,7 @@ static void drive_figures(const bench_row *row, bench_figures *figures)
 
 static void take_larger(uint64_t *most, uint64_t value)
 {
-	if (value != BENCH_UNKNOWN && (*most == BENCH_UNKNOWN || value > *most))
+	if (value != OUTPUT_NONE && (*most == OUTPUT_NONE || value > *most))
 		*most = value;
 }
 
@@ -197,9 +197,9 @@ void bench_figures_of(const bench *b, const bench_row *row, bench_figures *figur
 				   .token_seconds_p95 = NAN,
 				   .drive_bytes_per_second = NAN,
 				   .to_drive = NAN,
-				   .peak_memory_bytes = BENCH_UNKNOWN,
-				   .group_peak_bytes = BENCH_UNKNOWN,
-				   .group_hits_count = BENCH_UNKNOWN,
+				   .peak_memory_bytes = OUTPUT_NONE,
+				   .group_peak_bytes = OUTPUT_NONE,
+				   .group_hits_count = OUTPUT_NONE,
 				   .equal = -1};
 	for (uint32_t i = 0; i < row->runs_count; i++)
 		figures->good_runs += row->runs[i].report != NULL;

@@ -39,7 +39,7 @@ static json_t *run_json(const bench_run *run)
 	json_object_set_new(object, "limit_enforced", json_boolean(run->enforced));
 	output_put_count(object, "limit_peak_bytes", run->group_peak_bytes);
 	output_put_count(object, "limit_hits", run->group_hits_count);
-	output_put_count(object, "differs_at_token", run->differs_at ? run->differs_at : BENCH_UNKNOWN);
+	output_put_count(object, "differs_at_token", run->differs_at ? run->differs_at : OUTPUT_NONE);
 	json_object_set_new(object, "timed_out", json_boolean(run->timed_out));
 	output_put_text(object, "error", run->why);
 	return object;
@@ -78,7 +78,7 @@ static json_t *row_json(const bench *b, const bench_row *row)
 	bench_figures_of(b, row, &figures);
 	output_put_text(object, "name", row->name);
 	output_put_text(object, "kind", kind_name(row->kind));
-	output_put_count(object, "memory_bytes", row->budget_bytes ? row->budget_bytes : BENCH_UNKNOWN);
+	output_put_count(object, "memory_bytes", row->budget_bytes ? row->budget_bytes : OUTPUT_NONE);
 	output_put_text(object, "options", row->options);
 	output_put_count(object, "tokens", row->tokens);
 	put_figures(object, &figures);
@@ -165,7 +165,7 @@ static void csv_real(FILE *out, double value)
 
 static void csv_count(FILE *out, uint64_t value)
 {
-	if (value != BENCH_UNKNOWN)
+	if (value != OUTPUT_NONE)
 		fprintf(out, "%" PRIu64, value);
 	putc(',', out);
 }
@@ -194,7 +194,7 @@ static void csv_run(FILE *out, const bench *b, const bench_row *row, uint32_t nu
 	csv_text(out, row->name);
 	csv_text(out, kind_name(row->kind));
 	csv_text(out, row->options);
-	csv_count(out, row->budget_bytes ? row->budget_bytes : BENCH_UNKNOWN);
+	csv_count(out, row->budget_bytes ? row->budget_bytes : OUTPUT_NONE);
 	csv_count(out, number + 1);
 	csv_count(out, run->times.count);
 	csv_real(out, bench_report_number(run->report, "tokens_per_second"));
@@ -210,7 +210,7 @@ static void csv_run(FILE *out, const bench *b, const bench_row *row, uint32_t nu
 	csv_count(out, run->group_peak_bytes);
 	csv_count(out, run->group_hits_count);
 	csv_text(out, json_string_value(json_object_get(run->report, "logits_hash")));
-	csv_count(out, run->differs_at ? run->differs_at : BENCH_UNKNOWN);
+	csv_count(out, run->differs_at ? run->differs_at : OUTPUT_NONE);
 	csv_text(out, run->why);
 	csv_text(out, b->model);
 	csv_count(out, b->model_bytes);

@@ -115,8 +115,8 @@ static void prepare_cache(const bench *b, bench_run *run)
 	for (uint32_t i = 0; i < b->shards_count; i++) {
 		if (b->drop_cache)
 			drop_file(b->shards[i]);
-		if (run->cached_bytes == BENCH_UNKNOWN || !weir_page_cache_file_bytes(b->shards[i], &bytes))
-			run->cached_bytes = BENCH_UNKNOWN;
+		if (run->cached_bytes == OUTPUT_NONE || !weir_page_cache_file_bytes(b->shards[i], &bytes))
+			run->cached_bytes = OUTPUT_NONE;
 		else
 			run->cached_bytes += bytes;
 	}
@@ -162,7 +162,7 @@ static int take_child(bench *b, const child *ended, bench_run *run, weir_error *
 	child_why(ended, run->why);
 	if (ended->exit_code == CLI_USAGE)
 		return weir_fail(error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0, "%s", run->why);
-	if (ended->signal && run->group_hits_count != BENCH_UNKNOWN && run->group_hits_count) {
+	if (ended->signal && run->group_hits_count != OUTPUT_NONE && run->group_hits_count) {
 		size_t used = strlen(run->why);
 
 		snprintf(run->why + used, sizeof run->why - used, "; it met its memory limit %" PRIu64 " times",
@@ -177,9 +177,9 @@ static bench_run *next_run(bench_row *row)
 
 	*run = (bench_run){.drive_before = NAN,
 			   .drive_after = NAN,
-			   .cached_bytes = BENCH_UNKNOWN,
-			   .group_peak_bytes = BENCH_UNKNOWN,
-			   .group_hits_count = BENCH_UNKNOWN};
+			   .cached_bytes = OUTPUT_NONE,
+			   .group_peak_bytes = OUTPUT_NONE,
+			   .group_hits_count = OUTPUT_NONE};
 	return run;
 }
 

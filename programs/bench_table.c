@@ -40,7 +40,7 @@ static void real_cell(char cell[CELL_BYTES], const char *format, double value)
 
 static void count_cell(char cell[CELL_BYTES], uint64_t count)
 {
-	if (count == BENCH_UNKNOWN)
+	if (count == OUTPUT_NONE)
 		snprintf(cell, CELL_BYTES, "-");
 	else
 		snprintf(cell, CELL_BYTES, "%" PRIu64, count);
@@ -66,7 +66,7 @@ static void bytes_cell(char cell[CELL_BYTES], double bytes)
 
 static double known(uint64_t count)
 {
-	return count == BENCH_UNKNOWN ? NAN : (double)count;
+	return count == OUTPUT_NONE ? NAN : (double)count;
 }
 
 static void logits_cell(char cell[CELL_BYTES], const bench_figures *figures)

@@ -1,5 +1,4 @@
-/* doctor_memory.c - how much memory there is to use and what takes it away: limits, swap, huge pages, pressure.  See doctor.h.
- */
+/* doctor_memory.c - how much memory can be used and what takes it away: limits, swap, huge pages, pressure.  See doctor.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

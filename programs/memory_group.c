@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "output.h"
 #include "os/proctext.h"
 
 #define REMOVE_TRIES 500
@@ -204,8 +205,8 @@ int memory_group_open(const memory_group_method *method, uint64_t bytes, memory_
 
 	*group = (memory_group){.kind = bytes ? method->kind : MEMORY_GROUP_NONE,
 				.bytes = bytes,
-				.peak_bytes = MEMORY_GROUP_UNKNOWN,
-				.hits_count = MEMORY_GROUP_UNKNOWN};
+				.peak_bytes = OUTPUT_NONE,
+				.hits_count = OUTPUT_NONE};
 	if (group->kind != MEMORY_GROUP_V1 && group->kind != MEMORY_GROUP_V2)
 		return 0;
 	snprintf(group->path, sizeof group->path, "%s/weir-bench-%ld", method->folder, (long)getpid());
@@ -270,13 +271,13 @@ static void find_scope(memory_group *group, pid_t child)
 
 static void take_most(uint64_t *count, uint64_t now)
 {
-	if (now != MEMORY_GROUP_UNKNOWN && (*count == MEMORY_GROUP_UNKNOWN || now > *count))
+	if (now != OUTPUT_NONE && (*count == OUTPUT_NONE || now > *count))
 		*count = now;
 }
 
 void memory_group_read(memory_group *group, pid_t child)
 {
-	uint64_t hits = MEMORY_GROUP_UNKNOWN;
+	uint64_t hits = OUTPUT_NONE;
 	char *events;
 
 	if (group->kind == MEMORY_GROUP_SYSTEMD && !group->path[0])
@@ -284,15 +285,15 @@ void memory_group_read(memory_group *group, pid_t child)
 	if (!group->path[0])
 		return;
 	if (group->kind == MEMORY_GROUP_V1) {
-		take_most(&group->peak_bytes, read_number(group->path, "memory.max_usage_in_bytes", MEMORY_GROUP_UNKNOWN));
-		take_most(&group->hits_count, read_number(group->path, "memory.failcnt", MEMORY_GROUP_UNKNOWN));
+		take_most(&group->peak_bytes, read_number(group->path, "memory.max_usage_in_bytes", OUTPUT_NONE));
+		take_most(&group->hits_count, read_number(group->path, "memory.failcnt", OUTPUT_NONE));
 		return;
 	}
 	events = read_text(group->path, "memory.events");
 	if (events && weir_proctext_number(events, "max", &hits))
 		take_most(&group->hits_count, hits);
 	free(events);
-	take_most(&group->peak_bytes, read_number(group->path, "memory.peak", MEMORY_GROUP_UNKNOWN));
+	take_most(&group->peak_bytes, read_number(group->path, "memory.peak", OUTPUT_NONE));
 }
 
 /* The kernel may take a moment to let go of a process that has ended. */

@@ -34,11 +34,10 @@ typedef struct memory_group {
 	char path[WEIR_LIMITS_PATH_BYTES + 64]; /* its folder; "" until it is known (SYSTEMD) or when there is none */
 	char procs[WEIR_LIMITS_PATH_BYTES + 96]; /* the file that takes the child's number; "" for none */
 	uint64_t bytes;
-	uint64_t peak_bytes, hits_count; /* most that was charged; how often the limit was met; UINT64_MAX: not counted */
+	uint64_t peak_bytes, hits_count; /* most that was charged; how often the limit was met; OUTPUT_NONE: not counted */
 	bool enforced; /* the kernel has the limit */
 } memory_group;
 
-#define MEMORY_GROUP_UNKNOWN UINT64_MAX
 #define MEMORY_GROUP_WORDS_MAX 12
 
 void memory_group_find(memory_group_method *method);

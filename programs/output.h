@@ -22,8 +22,10 @@ int output_json_print(const cli_common *common, json_t *object);
 /* A JSON string of any bytes: what is not UTF-8 becomes U+FFFD.  NULL only when out of memory. */
 json_t *output_json_string(const char *text, size_t bytes);
 
-/* The number, or null for NAN and infinities; a count, or null for OUTPUT_NONE and what JSON integers here cannot hold. */
+/* A count that is not known or does not apply; numbers are NAN then. */
 #define OUTPUT_NONE UINT64_MAX
+
+/* The number, or null for NAN and infinities; a count, or null for OUTPUT_NONE and what JSON integers here cannot hold. */
 json_t *output_json_real(double value);
 json_t *output_json_count(uint64_t value);
 

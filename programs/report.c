@@ -11,7 +11,7 @@
 
 void weir_report_clear(weir_report *report)
 {
-	const uint64_t none = WEIR_REPORT_NONE;
+	const uint64_t none = OUTPUT_NONE;
 
 	*report = (weir_report){
 		.budget_bytes = none,
@@ -56,19 +56,19 @@ static double ratio(double a, double b)
 
 static double real(uint64_t count)
 {
-	return count == WEIR_REPORT_NONE ? NAN : (double)count;
+	return count == OUTPUT_NONE ? NAN : (double)count;
 }
 
 /* Tokens after the first, or NAN when there is none. */
 static double later_tokens(const weir_report *report)
 {
-	return report->tokens != WEIR_REPORT_NONE && report->tokens > 1 ? (double)(report->tokens - 1) : NAN;
+	return report->tokens != OUTPUT_NONE && report->tokens > 1 ? (double)(report->tokens - 1) : NAN;
 }
 
 /* Without what the page cache gave: copying that is part of computing. */
 static double drive_bytes_per_token(const weir_report *report)
 {
-	uint64_t cached = report->io.page_cache_bytes == WEIR_REPORT_NONE ? 0 : report->io.page_cache_bytes;
+	uint64_t cached = report->io.page_cache_bytes == OUTPUT_NONE ? 0 : report->io.page_cache_bytes;
 
 	return report->bytes_read < cached ? 0 : ratio(real(report->bytes_read) - (double)cached, later_tokens(report));
 }
@@ -210,12 +210,12 @@ static void print_speed(const cli_common *common, const weir_report *report)
 
 	if (isfinite(report->load_seconds))
 		fprintf(stderr, "loaded in %.2f s; ", report->load_seconds);
-	if (report->prompt_tokens != WEIR_REPORT_NONE)
+	if (report->prompt_tokens != OUTPUT_NONE)
 		fprintf(stderr, "prompt: %llu tokens in %.2f s", (unsigned long long)report->prompt_tokens,
 			report->prompt_seconds);
 	if (isfinite(report->prompt_tokens_per_second))
 		fprintf(stderr, " (%.1f/s)", report->prompt_tokens_per_second);
-	if (report->tokens != WEIR_REPORT_NONE)
+	if (report->tokens != OUTPUT_NONE)
 		fprintf(stderr, "; generated %llu tokens", (unsigned long long)report->tokens);
 	if (isfinite(report->tokens_per_second))
 		fprintf(stderr, ", %s%.2f tokens/s%s", bold ? "\033[1m" : "", report->tokens_per_second, bold ? "\033[0m" : "");
@@ -226,11 +226,11 @@ static void print_memory(const weir_report *report)
 {
 	char peak[CLI_BYTES_TEXT], budget[CLI_BYTES_TEXT], slots[CLI_BYTES_TEXT];
 
-	if (report->peak_memory_bytes == WEIR_REPORT_NONE)
+	if (report->peak_memory_bytes == OUTPUT_NONE)
 		return;
 	fprintf(stderr, "memory: peak %s of %s", cli_bytes(report->peak_memory_bytes, peak),
 		cli_bytes(report->budget_bytes, budget));
-	if (report->slots.count != WEIR_REPORT_NONE && report->slots.count)
+	if (report->slots.count != OUTPUT_NONE && report->slots.count)
 		fprintf(stderr, "; %llu slots, %s", (unsigned long long)report->slots.count,
 			cli_bytes(report->slots.bytes, slots));
 	if (isfinite(report->hit_rate))
@@ -245,7 +245,7 @@ static void print_drive(const weir_report *report)
 	if (!(report->bytes_per_token > 0))
 		return;
 	fprintf(stderr, "drive: %s a token", cli_bytes((uint64_t)report->bytes_per_token, bytes));
-	if (report->io.page_cache_bytes != WEIR_REPORT_NONE && report->io.page_cache_bytes)
+	if (report->io.page_cache_bytes != OUTPUT_NONE && report->io.page_cache_bytes)
 		fprintf(stderr, "; %s in all from the page cache", cli_bytes(report->io.page_cache_bytes, cached));
 	if (isfinite(report->stall_seconds))
 		fprintf(stderr, "; waited %.2f s for it", report->stall_seconds);
@@ -267,7 +267,7 @@ static void print_lookahead(const weir_report *report)
 
 static void print_threads(const weir_report *report)
 {
-	if (report->threads.most != WEIR_REPORT_NONE && report->threads.mean < (double)report->threads.most)
+	if (report->threads.most != OUTPUT_NONE && report->threads.mean < (double)report->threads.most)
 		fprintf(stderr, "threads: of %" PRIu64 ", %.1f on average computed a token\n", report->threads.most,
 			report->threads.mean);
 }

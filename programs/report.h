@@ -13,7 +13,7 @@
 #include "cli.h"
 
 /*
- * Counts are WEIR_REPORT_NONE and reals NAN where they do not apply; texts are NULL.  Texts are not copied.
+ * Counts are OUTPUT_NONE and reals NAN where they do not apply; texts are NULL.  Texts are not copied.
  *
  * Decode phase only, that is after the first token: tokens_per_second, bytes_read and what is counted per chunk, stall_seconds.
  *   tokens_per_second = (tokens - 1) / seconds            bytes_per_token = bytes_read / (tokens - 1)
@@ -23,7 +23,6 @@
  *   bound.tokens_per_second = 1 / the larger of the two   bound.ratio = tokens_per_second / bound.tokens_per_second
  *   forecast.error = forecast.tokens_per_second / tokens_per_second - 1
  */
-#define WEIR_REPORT_NONE UINT64_MAX
 
 typedef struct weir_report {
 	const char *model;

@@ -290,8 +290,9 @@ static void hold_guard(weir_session *session, const struct ggml_cgraph *graph)
 #define hold_guard(session, graph) ((void)0)
 #endif
 
-/* ---- computing with fewer threads ------------------------------------------------------------------------------------------
- *
+/* ---- computing with fewer threads ---- */
+
+/*
  * The engine divides a token's work among threads by rows, each of which one thread computes alone, whichever it is: bits do
  * not depend on how many there are.  The one exception is flash attention over many cells for one token, in which each thread
  * takes a share of the cells and the shares' sums are added.  Such a node runs with all threads whatever was chosen.

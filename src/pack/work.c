@@ -113,8 +113,7 @@ static bool falls_back(const weir_work_file *file, int sys_errno, int *tries)
 	return true;
 }
 
-/* Reads [offset, offset + bytes), at most BUFFER_BYTES, through the aligned superset into `in`; *data becomes its first byte.
- */
+/* Reads [offset, offset + bytes), at most BUFFER_BYTES, as the aligned superset into `in`; *data becomes its first byte. */
 static int read_extent(const worker *self, const weir_work_file *file, uint64_t offset, uint64_t bytes, unsigned char **data,
 		       weir_error *error)
 {

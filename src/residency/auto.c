@@ -12,8 +12,7 @@
 
 static const char *const names[WEIR_AUTO_CANDIDATES] = {"odds", "lfu", "lru"};
 
-/* The sets that are watched, and the shape that a replay of them has.  Lives on the stack while tables are carved and filled.
- */
+/* The sets that are watched, and the shape of their replay.  Lives on the stack while tables are carved and filled. */
 typedef struct auto_sample {
 	uint32_t sets[WEIR_AUTO_SETS_MAX], set_chunks[WEIR_AUTO_SETS_MAX], set_class[WEIR_AUTO_SETS_MAX];
 	uint32_t class_index, class_chunks;

@@ -35,8 +35,7 @@ int weir_layout_make(weir_layout *layout, const weir_chunk *chunks, uint32_t chu
 void weir_layout_free(weir_layout *layout);
 
 /* Gives each class its slots out of `bytes`, each slot costing slot_bytes + slot_overhead_bytes: in proportion to the bytes of
- * the class's chunks, but at least `slots_least` (or one per chunk, if there are fewer).  WEIR_EBUDGET when that does not fit.
- */
+ * the class's chunks, but at least `slots_least` (or one per chunk, if there are fewer).  WEIR_EBUDGET when it does not fit. */
 int weir_layout_divide(weir_layout *layout, uint64_t bytes, uint64_t slot_overhead_bytes, uint32_t slots_least);
 
 /* What the least and the most useful number of slots cost, by the same measure.  WEIR_EINVAL when the sum wraps. */

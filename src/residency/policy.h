@@ -131,8 +131,7 @@ struct weir_policy {
 	weir_auto *chooser; /* NULL unless it chooses */
 };
 
-/* Carves the tables out of `workspace`; measures them when it has no memory, which reads the counts and set_chunks of `shape`.
- */
+/* Carves the tables out of `workspace`; measures them if it has no memory, which reads the counts and set_chunks of `shape`. */
 void weir_policy_carve(weir_policy *policy, const weir_policy_methods *methods, const weir_policy_shape *shape,
 		       weir_workspace *workspace);
 

@@ -339,8 +339,7 @@ static void a_token_takes_the_slower_of_drive_and_processor(void **state)
 	assert_int_equal(plan.limits, WEIR_LIMIT_COMPUTE);
 }
 
-/* With one expert for each layer: half of the layers lack it, and each of those waits for what its own computing leaves open.
- */
+/* With one expert for each layer: half of the layers lack it, and each of those waits for what its computing leaves open. */
 static void missing_experts_wait_layer_by_layer(void **state)
 {
 	weir_plan_facts facts = moe_facts();
