@@ -41,7 +41,7 @@ double history_compute_seconds(const history *known);
 /* The drive's rate after the latest run, if that is less than `age_s` seconds old; else NAN. */
 double history_device_rate(const history *known, int64_t age_s);
 
-/* Gives a plan's facts the points, the overlap and the exposed share that runs have shown; where there are none, typical ones. */
+/* Gives a plan's facts the points, the overlap and the exposed share that runs have shown, or typical ones. */
 void history_inform(const history *known, weir_plan_facts *facts);
 
 #endif

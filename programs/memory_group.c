@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "output.h"
 #include "os/proctext.h"
+#include "output.h"
 
 #define REMOVE_TRIES 500
 #define REMOVE_WAIT_NS 10000000L
