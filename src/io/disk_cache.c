@@ -21,38 +21,17 @@
 
 #include "base/fail.h"
 #include "io/disk_choice.h"
+#include "os/cache.h"
 #include "os/file.h"
 #include "weir/disk.h"
 
+#define CACHE_NAME "disk.json"
 #define CACHE_VERSION 2
 #define CACHE_BYTES_MAX (1u << 20)
 #define MODEL_BYTES 64
 #define KEY_BYTES 160
 #define DEPTH_MAX 1024
 #define PIECE_BYTES_MAX (1 << 30)
-
-static bool cache_folder(char *path, size_t capacity)
-{
-	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	int length = -1;
-
-	if (cache && cache[0] == '/')
-		length = snprintf(path, capacity, "%s/weir", cache);
-	else if (home && home[0] == '/')
-		length = snprintf(path, capacity, "%s/.cache/weir", home);
-	return length > 0 && (size_t)length < capacity;
-}
-
-static bool cache_path(char *path, size_t capacity)
-{
-	char folder[PATH_MAX];
-	int length;
-
-	if (!cache_folder(folder, sizeof folder))
-		return false;
-	length = snprintf(path, capacity, "%s/disk.json", folder);
-	return length > 0 && (size_t)length < capacity;
-}
 
 /* Printable ASCII only, without blanks at the end. */
 static void clean_model(char *model)
@@ -254,7 +233,7 @@ int weir_disk_cached(const char *path, weir_disk *disk)
 
 	if (!path || !disk)
 		return WEIR_EINVAL;
-	if (drive_key(path, key) != 0 || !cache_path(file, sizeof file))
+	if (drive_key(path, key) != 0 || !weir_cache_path(file, sizeof file, CACHE_NAME))
 		return WEIR_ENOTFOUND;
 	cache = load_cache(file);
 	known = take_disk(json_object_get(json_object_get(cache, "drives"), key), &found);
@@ -283,26 +262,6 @@ int weir_disk_tuned(const char *path, const char *method, weir_disk_point *point
 	return 0;
 }
 
-/* Every folder on the way, for the user alone. */
-static int make_folders(char *path, weir_error *error)
-{
-	char *slash;
-
-	for (slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
-		int made;
-
-		if (slash)
-			*slash = '\0';
-		made = mkdir(path, 0700);
-		if (made != 0 && errno != EEXIST)
-			return weir_fail(error, weir_code_of_errno(errno), path, WEIR_ERROR_NO_OFFSET, errno,
-					 "cannot create the folder");
-		if (!slash)
-			return 0;
-		*slash = '/';
-	}
-}
-
 static int write_beside(const char *path, json_t *cache, weir_error *error)
 {
 	char beside[PATH_MAX];
@@ -327,7 +286,7 @@ static int write_beside(const char *path, json_t *cache, weir_error *error)
 
 int weir_disk_remember(const char *path, const weir_disk *disk, weir_error *error)
 {
-	char key[KEY_BYTES], folder[PATH_MAX], file[PATH_MAX];
+	char key[KEY_BYTES], file[PATH_MAX];
 	json_t *cache;
 	int code;
 
@@ -336,12 +295,10 @@ int weir_disk_remember(const char *path, const weir_disk *disk, weir_error *erro
 	code = drive_key(path, key);
 	if (code != 0)
 		return weir_fail(error, code, path, WEIR_ERROR_NO_OFFSET, errno, "cannot look at the path");
-	if (!cache_folder(folder, sizeof folder) || !cache_path(file, sizeof file))
+	if (!weir_cache_path(file, sizeof file, CACHE_NAME))
 		return weir_fail(error, WEIR_ENOTFOUND, NULL, WEIR_ERROR_NO_OFFSET, 0,
 				 "neither XDG_CACHE_HOME nor HOME says where to remember results");
-	code = make_folders(folder, error);
-	if (code != 0)
-		return code;
+	weir_cache_make_folders(file);
 	cache = load_cache(file);
 	if (!cache || json_object_set_new(json_object_get(cache, "drives"), key, give_disk(disk)) != 0)
 		code = weir_fail(error, WEIR_ENOMEM, file, WEIR_ERROR_NO_OFFSET, 0, "no memory");
