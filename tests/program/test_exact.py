@@ -3,19 +3,22 @@
 
 For each model the reference's hash over all logits is compared with that of streamed runs which differ in budget (the least
 that `weir plan` names, a middle one, one that holds everything), I/O method, policy, look-ahead, threads, batch size and prompt
-length.  By default each model runs a few combinations that together cover every value; WEIR_TEST_FULL=1 runs all of them.
+length.  By default each model runs a few combinations that together cover every value; WEIR_TEST_FULL=1 runs all of them, which
+takes hours, and WEIR_TEST_SAMPLE=N as many for each model, drawn from all with the seed WEIR_TEST_SEED (0).
 Each run must also keep its peak memory within its budget.
 
     WEIR_BIN=build/weir WEIR_REFERENCE=build/reference python3 tests/program/test_exact.py [-v]
 """
 import itertools
+import os
+import random
 import unittest
 
 import harness as h
 
 BUDGETS = ("least", "middle", "all")
 METHODS = ("uring", "threads", "mmap")
-POLICIES = ("lru", "lfu")
+POLICIES = ("auto", "odds", "lru", "lfu")
 PROMPTS = {"short": (9, 64), "long": (600, 12), "medium": (150, 12)}  # prompt tokens, generated tokens
 # budget, method, policy, look-ahead, threads, prompt, batch.  Odd batch sizes leave a last batch of one or two rows.
 COVER = (
@@ -26,6 +29,7 @@ COVER = (
 )
 COVER_MORE = (("middle", "mmap", "odds", True, 2, "long", 32), ("least", "uring", "auto", False, 1, "long", 599),
               ("middle", "uring", "auto", True, 2, "long", 149))
+SAMPLE = int(os.environ.get("WEIR_TEST_SAMPLE", "0"))
 UNALIGNED = "moe-align8"  # the engine cannot map it
 
 
@@ -36,8 +40,12 @@ def _all_cases():
 
 def cases_of(name):
     """The combinations that a model runs.  Those of one model follow each other, so that a reference is computed once."""
+    everything = [c for c in _all_cases() if c[6] == 512 or c[5] == "long"]
     if h.FULL:
-        return [c for c in _all_cases() if c[6] == 512 or c[5] == "long"]
+        return everything
+    if SAMPLE:
+        draw = random.Random(f"{name} {os.environ.get('WEIR_TEST_SEED', '0')}")
+        return sorted(draw.sample(everything, min(SAMPLE, len(everything))), key=lambda c: c[4:])
     return COVER + COVER_MORE if name in ("moe", "dense", "odd") else COVER
 
 
