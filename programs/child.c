@@ -261,12 +261,27 @@ static const char *last_line(const char *text, size_t *bytes)
 	return text + start;
 }
 
+/* The line without the "weir COMMAND: " that it opens with: whoever shows it puts a name of its own before it. */
+static const char *without_name(const char *line, size_t *bytes)
+{
+	size_t at = 5;
+
+	if (*bytes < at || strncmp(line, "weir ", at) != 0)
+		return line;
+	while (at < *bytes && line[at] >= 'a' && line[at] <= 'z')
+		at++;
+	if (at + 2 >= *bytes || line[at] != ':' || line[at + 1] != ' ')
+		return line;
+	*bytes -= at + 2;
+	return line + at + 2;
+}
+
 void child_why(const child *result, char why[CHILD_WHY_BYTES])
 {
 	const char *err = result->streams[CHILD_ERR].text, *line;
 	size_t bytes = 0, used = 0;
 
-	line = err ? last_line(err, &bytes) : "";
+	line = err ? without_name(last_line(err, &bytes), &bytes) : "";
 	if (result->timed_out)
 		snprintf(why, CHILD_WHY_BYTES, "it did not end in time");
 	else if (result->signal)

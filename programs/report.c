@@ -228,8 +228,9 @@ static void print_memory(const weir_report *report)
 
 	if (report->peak_memory_bytes == OUTPUT_NONE)
 		return;
-	fprintf(stderr, "memory: peak %s of %s", cli_bytes(report->peak_memory_bytes, peak),
-		cli_bytes(report->budget_bytes, budget));
+	fprintf(stderr, "memory: peak %s", cli_bytes(report->peak_memory_bytes, peak));
+	if (report->budget_bytes != OUTPUT_NONE)
+		fprintf(stderr, " of %s", cli_bytes(report->budget_bytes, budget));
 	if (report->slots.count != OUTPUT_NONE && report->slots.count)
 		fprintf(stderr, "; %llu slots, %s", (unsigned long long)report->slots.count,
 			cli_bytes(report->slots.bytes, slots));

@@ -6,6 +6,8 @@
  * All counts come from files: check_facts adds up the whole model with checked arithmetic, and every later sum is a part of
  * that one, so none of them can wrap.
  */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -144,14 +146,25 @@ static uint64_t largest_part(const weir_plan_facts *facts, const struct demand *
 	return parts[largest].bytes;
 }
 
+/* For people: MiB below a GiB, rounded up, so that what is shown holds when it is given as a budget. */
+static void show_least(uint64_t bytes, char *text, size_t size)
+{
+	uint64_t unit = UINT64_C(1) << (bytes >> 30 ? 30 : 20);
+	uint64_t hundredths = bytes / unit * 100 + (bytes % unit * 100 + unit - 1) / unit;
+
+	snprintf(text, size, "%" PRIu64 ".%02" PRIu64 " %s", hundredths / 100, hundredths % 100, bytes >> 30 ? "GiB" : "MiB");
+}
+
 static int refuse_budget(const weir_plan *plan, uint64_t part_bytes, weir_error *error)
 {
+	char least[32];
+
+	show_least(plan->least_budget_bytes, least, sizeof least);
 	return weir_fail(error, WEIR_EBUDGET, NULL, WEIR_ERROR_NO_OFFSET, 0,
-			 "a budget of %llu bytes cannot hold this model: the least is %llu bytes (%.2f GiB), most of it for %s "
+			 "a budget of %llu bytes cannot hold this model: the least is %llu bytes (%s), most of it for %s "
 			 "(%llu bytes)",
-			 (unsigned long long)plan->budget_bytes, (unsigned long long)plan->least_budget_bytes,
-			 (double)plan->least_budget_bytes / (double)(1 << 30), plan->least_taken_by,
-			 (unsigned long long)part_bytes);
+			 (unsigned long long)plan->budget_bytes, (unsigned long long)plan->least_budget_bytes, least,
+			 plan->least_taken_by, (unsigned long long)part_bytes);
 }
 
 /* ---- division ---- */

@@ -138,6 +138,7 @@ class Failure(Bench):
                 result = h.run(self.command(budget=budget))
                 self.assertEqual((result.code, result.out), (code, ""), str(result))
                 self.assertIn(says, result.err)
+                self.assertNotIn("weir plan: ", result.err)
         result = h.run(self.command("--variants", "--nosuch", "-r", "1", budget="1G"))
         self.assertEqual((result.code, result.out), (h.EXIT_USAGE, ""), str(result))
         self.assertIn("--nosuch", result.err)

@@ -271,6 +271,8 @@ class Budget(WithEngine):
         result = self.fails(*self.base(budget="1M"), code=h.EXIT_BUDGET, says=self.model)
         least = int(re.search(r"the least is (\d+) bytes", result.err)[1])
         self.assertRegex(result.err, "most of it for (dense weights|expert slots|KV cache|compute buffers|the program itself)")
+        shown = re.search(r"bytes \(([\d.]+) MiB\)", result.err)[1]
+        self.assertTrue(0 <= float(shown) * (1 << 20) - least <= (1 << 20) / 100 + 1, result.err)
         self.weir(*self.base("-q", budget=str(least + VARIES)), code=0)
 
     def test_the_least_of_a_plan_works(self):
@@ -390,6 +392,7 @@ class Report(WithEngine):
             self.assertEqual(report["budget_bytes"] is None, bool(more))
         self.assertEqual(runs[0], runs[1])
         self.assertEqual(runs[0], runs[2])
+        self.assertRegex(self.weir(*self.base("--plain", "read"), code=0).err, r"memory: peak [\d.]+ [KMG]iB\n")
 
     def test_a_failed_run_reports(self):
         path = self.path("report.json")
