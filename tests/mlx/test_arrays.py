@@ -209,6 +209,14 @@ class Errors(support.Folder):
         for version in ("0.32.4", "0.32.4.dev20260101+abc", "0.33.0", "1.0.0"):
             _shim.check_version(version)
 
+    def test_what_is_not_installed(self):
+        path = write(self.path("x"), sample(mx.float32))
+        for missing, call in (("mlx.core", "weir.mlx.mmap_weights(sys.argv[1], 0, (1,), 'F32')"),
+                              ("mlx_lm", "weir.mlx.load(sys.argv[1])")):
+            with self.subTest(missing):
+                found = support.python(f"import sys; sys.modules['{missing}'] = None; import weir.mlx; {call}", path)
+                self.assertRegex(found.stderr, "ShimError: .* is not installed .*pip install")
+
     def test_no_compiler(self):
         found = support.python("import weir.mlx, mlx.core as mx, sys; weir.mlx.mmap_weights(sys.argv[1], 0, (1,), mx.float32)",
                                write(self.path("x"), sample(mx.float32)), XDG_CACHE_HOME=self.path("cache"), PATH=self.folder)

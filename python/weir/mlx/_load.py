@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from .._errors import FormatError, InvalidArgumentError, NotFoundError, UnsupportedError
 from .._lib import path_bytes
-from ._shim import shim
+from ._shim import ShimError, shim
 from ._weights import Source, Weights
 
 STREAMING_OPTIONS = ("ctx", "batch", "experts_memory", "policy", "io", "lookahead", "fault")
@@ -122,7 +122,12 @@ def find_model(path: Any) -> Path:
     Raises:
         NotFoundError: a local path without ``config.json`` or weights.
         FormatError: ``config.json`` is none.
+        ShimError: MLX or mlx_lm is missing.
     """
+    try:
+        import mlx_lm  # noqa: F401
+    except ImportError as problem:
+        raise ShimError(f"mlx_lm is not installed ({problem}): pip install mlx-lm 'mlx[cpu]' on Linux, mlx-lm on macOS") from problem
     local = Path(os.fsdecode(path_bytes(path)))
     if not local.exists() and not local.is_absolute() and str(path).count("/") == 1:
         from mlx_lm.utils import _download
@@ -199,13 +204,13 @@ def load(path: Any, *, mmap: bool = True, streaming: bool = False, memory: Any =
         NotFoundError: no such model.
         FormatError: a file breaks a rule of its format.
         BudgetError: ``memory`` cannot hold; the message gives the least that can.
-        ShimError: MLX is missing or too old, or no compiler is there on first use.
+        ShimError: MLX or mlx_lm is missing or too old, or no compiler is there on first use.
 
     Files must stay as they are while they are mapped: see :func:`weir.mlx.mmap_weights`.
     """
+    folder = find_model(path)
     from mlx_lm.utils import load_tokenizer
 
-    folder = find_model(path)
     model, config = load_model(folder, mmap=mmap, streaming=streaming, memory=memory, model_config=model_config, **options)
     return model, load_tokenizer(folder, tokenizer_config or {}, eos_token_ids=config.get("eos_token_id"))
 
