@@ -25,7 +25,7 @@ setup-check: ## the same, with what the tests need
 	@$(SETUP)/python.sh
 	@$(SETUP)/mlx.sh >/dev/null || echo 'weir: the tests of weir.mlx are left out' >&2
 
-run: setup ## set up, build, fetch a small model, and run it in less memory than it is large
+run: setup ## set up, build, fetch a small model, and run it in less memory than it needs
 	@$(MAKE) --no-print-directory TARGETS="--target weir_program" all
 	@sh tools/setup/demo.sh $(BUILD)
 

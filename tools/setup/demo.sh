@@ -1,5 +1,5 @@
 #!/bin/sh
-# demo.sh BUILD - runs the small model within less memory than it is large, and shows the text and what it cost.
+# demo.sh BUILD - runs the small model within less memory than it needs, and shows the text and what it cost.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 model=$(sh "$here/model.sh")
