@@ -98,7 +98,7 @@ static int take_policies(struct simulate_run *run)
 		if (run->table.policies_count == SIMULATE_POLICIES_MAX)
 			return cli_usage(&run->common, "--policies takes at most %d names", SIMULATE_POLICIES_MAX);
 		if (!is_policy(name))
-			return cli_usage(&run->common, "there is no policy '%.40s' (see docs/policies.md)", name);
+			return cli_usage(&run->common, "there is no policy '%.40s': docs/policies.md names them", name);
 		run->table.policies[run->table.policies_count++] = name;
 	}
 	return run->table.policies_count ? CLI_CONTINUE : cli_usage(&run->common, "--policies needs a name");

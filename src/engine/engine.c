@@ -17,6 +17,7 @@
 #include "ggml/preload/map_model.h"
 #include "os/memory.h"
 #include "residency/policy.h"
+#include "weir/simulate.h"
 
 #define DEFAULT_CTX 4096u
 #define DEFAULT_BATCH 512u
@@ -79,6 +80,18 @@ static void begin_backend(int verbosity, bool plain)
 	registered = registered || !plain;
 }
 
+static int no_such_policy(const char *name, weir_error *error)
+{
+	char names[160] = "";
+	const char *other;
+	size_t used = 0;
+
+	for (uint32_t i = 0; used < sizeof names && (other = weir_policy_name(i)); i++)
+		used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", other);
+	return weir_fail(error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0, "there is no policy '%s': take one of %s", name,
+			 names);
+}
+
 static int configure_backend(const weir_engine_options *options, uint32_t threads, weir_error *error)
 {
 	weir_backend_options backend = {.budget_bytes = options->budget_bytes,
@@ -98,7 +111,7 @@ static int configure_backend(const weir_engine_options *options, uint32_t thread
 					.bind_threads = true};
 
 	if (!weir_policy_find(options->policy))
-		return weir_fail(error, WEIR_EINVAL, NULL, WEIR_ERROR_NO_OFFSET, 0, "there is no policy '%s'", options->policy);
+		return no_such_policy(options->policy, error);
 	return weir_backend_configure(&backend, error);
 }
 

@@ -241,6 +241,9 @@ class Usage(WithEngine):
                     more = [] if option == "--prompt-tokens" else ["--prompt", "x"]
                     self.fails("run", self.model, *more, option, value, code=h.EXIT_USAGE)
 
+    def test_a_policy_that_is_none(self):
+        self.fails("run", self.model, "-p", "x", "--policy", "nosuch", code=h.EXIT_USAGE, says="take one of auto, odds, lfu")
+
     def test_one_prompt_only(self):
         self.fails(*self.base("--prompt", "x"), code=h.EXIT_USAGE, says="only one")
 
