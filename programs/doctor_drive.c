@@ -133,7 +133,7 @@ static bool measure(const doctor *d, double *rate, weir_error *error)
 {
 	if (is_folder(d->path))
 		return measure_folder(d->path, rate, error);
-	return weir_disk_rate(d->path, NULL, 0, 0, MEASURE_SECONDS, rate, error) == 0;
+	return weir_disk_rate(d->path, NULL, 0, 0, UINT64_MAX, MEASURE_SECONDS, rate, error) == 0;
 }
 
 static void judge_rate(doctor_finding *finding, double rate, const char *when)

@@ -28,7 +28,8 @@ double rates_measure_device(const rates_reading *reading, double seconds)
 	uint32_t depth = affordable_depth(reading, piece);
 	double rate = NAN;
 
-	if (!depth || weir_disk_rate(reading->path, reading->method, depth, piece, seconds, &rate, NULL) < 0)
+	if (!depth ||
+	    weir_disk_rate(reading->path, reading->method, depth, piece, reading->room_bytes, seconds, &rate, NULL) < 0)
 		return NAN;
 	return rate > 0 ? rate : NAN;
 }

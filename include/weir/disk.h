@@ -70,11 +70,13 @@ typedef struct weir_disk_options {
 int weir_disk_measure(const char *path, const weir_disk_options *options, weir_disk *disk, weir_error *error);
 
 /* The rate of the file at given settings, measured for `seconds`.  `method` may be "auto" or NULL; 0 takes the defaults of
- * depth (32) and piece (1 MiB).  Uses weir_disk_rate_memory_bytes of memory. */
-int weir_disk_rate(const char *path, const char *method, uint32_t queue_depth, uint32_t piece_bytes, double seconds,
-		   double *bytes_per_second, weir_error *error);
+ * depth (32) and piece (1 MiB).  Reads go to one place in memory after the other, as far as `memory_bytes` reach: places that
+ * are used again at once stay in the processor's caches, and drives are faster into those than into the memory that weights lie
+ * in.  No more than 64 MiB for that are taken, and no less in all than weir_disk_rate_memory_bytes. */
+int weir_disk_rate(const char *path, const char *method, uint32_t queue_depth, uint32_t piece_bytes, uint64_t memory_bytes,
+		   double seconds, double *bytes_per_second, weir_error *error);
 
-/* The most memory in bytes that weir_disk_rate takes at these settings: buffers, tables, threads.  Thread-safe. */
+/* The least memory in bytes that weir_disk_rate takes at these settings: buffers, tables, threads.  Thread-safe. */
 uint64_t weir_disk_rate_memory_bytes(const char *method, uint32_t queue_depth, uint32_t piece_bytes);
 
 /*

@@ -35,6 +35,7 @@
 #define DEFAULT_QUEUE_DEPTH 32u
 #define DEFAULT_PIECE_BYTES (1u << 20)
 #define IN_FLIGHT_BYTES_MAX ((uint64_t)32 << 20) /* deeper than this is no use to a budget */
+#define SPREAD_BYTES ((uint64_t)64 << 20) /* memory that reads go to in turns: more than processors' caches hold */
 #define SLICES_COUNT 250 /* in all, about: slices of 20 ms in 5 seconds */
 #define STAGES_COUNT 3
 #define SAMPLES_MAX 2048u
@@ -317,7 +318,6 @@ static int take_options(const weir_disk_options *given, weir_disk_options *optio
 
 static int measure_target(measurement *m, weir_error *error)
 {
-	uint64_t wanted = IN_FLIGHT_BYTES_MAX + (uint64_t)DEPTHS[COUNT_OF(DEPTHS) - 1] * WEIR_DISK_ALIGNMENT_MAX;
 	int code;
 
 	lay_out_grid(m->disk, m->target.bytes);
@@ -325,7 +325,7 @@ static int measure_target(measurement *m, weir_error *error)
 	if (!m->slices)
 		return weir_fail(error, WEIR_ENOMEM, m->target.name, WEIR_ERROR_NO_OFFSET, 0, "no memory");
 	weir_disk_slices_begin(m->slices, m->disk->points_count);
-	code = weir_disk_memory_map(wanted, &m->memory, error);
+	code = weir_disk_memory_map(SPREAD_BYTES, &m->memory, error);
 	m->start_ns = weir_clock_ns();
 	if (code == 0)
 		code = run_stages(m, error);
@@ -367,11 +367,23 @@ int weir_disk_measure(const char *path, const weir_disk_options *given, weir_dis
 
 /* ---- one rate ---- */
 
-static int measure_rate(const weir_disk_target *target, weir_disk_point *point, double seconds, weir_error *error)
+static uint64_t buffer_bytes(const weir_disk_point *point, uint64_t memory_bytes)
+{
+	uint64_t wanted = weir_disk_memory_wanted(point->queue_depth, point->piece_bytes);
+	uint64_t least = weir_disk_rate_memory_bytes(point->method, point->queue_depth, point->piece_bytes);
+	uint64_t spread = wanted < SPREAD_BYTES ? SPREAD_BYTES : wanted;
+
+	if (memory_bytes <= least)
+		return wanted;
+	return memory_bytes - least < spread - wanted ? wanted + (memory_bytes - least) : spread;
+}
+
+static int measure_rate(const weir_disk_target *target, weir_disk_point *point, uint64_t memory_bytes, double seconds,
+			weir_error *error)
 {
 	weir_disk_memory memory;
 	weir_disk_load load;
-	int code = weir_disk_memory_map(weir_disk_memory_wanted(point->queue_depth, point->piece_bytes), &memory, error);
+	int code = weir_disk_memory_map(buffer_bytes(point, memory_bytes), &memory, error);
 
 	if (code != 0)
 		return code;
@@ -401,8 +413,8 @@ uint64_t weir_disk_rate_memory_bytes(const char *method, uint32_t queue_depth, u
 	       weir_io_memory_bytes(&options) + MEASURING_BYTES;
 }
 
-int weir_disk_rate(const char *path, const char *method, uint32_t queue_depth, uint32_t piece_bytes, double seconds,
-		   double *bytes_per_second, weir_error *error)
+int weir_disk_rate(const char *path, const char *method, uint32_t queue_depth, uint32_t piece_bytes, uint64_t memory_bytes,
+		   double seconds, double *bytes_per_second, weir_error *error)
 {
 	weir_disk_point point = {
 		.queue_depth = queue_depth ? queue_depth : DEFAULT_QUEUE_DEPTH,
@@ -422,7 +434,7 @@ int weir_disk_rate(const char *path, const char *method, uint32_t queue_depth, u
 	code = weir_disk_target_open_file(path, &target, error);
 	if (code != 0)
 		return code;
-	code = measure_rate(&target, &point, seconds, error);
+	code = measure_rate(&target, &point, memory_bytes, seconds, error);
 	if (code == 0)
 		*bytes_per_second = point.bytes_per_second;
 	weir_disk_target_close(&target);

@@ -1,7 +1,11 @@
 /*
  * disk_load.c - see disk_load.h.
  *
- * As soon as a read is done the next one, elsewhere in the file, is submitted into the same slot of the memory.
+ * As soon as a read is done the next one, elsewhere in the file, is submitted, into the slot of the memory that was used
+ * longest ago:
+ *
+ *     slots (a ring)   [ 4 | - | - | 1 | 2 | 3 ]      slots_count = 6, two in flight: 5 and 0
+ *                            ^end      ^first, the next to be used
  */
 #include "io/disk_load.h"
 
@@ -10,6 +14,7 @@
 #include "base/fail.h"
 #include "os/memory.h"
 
+#define SLOTS_MAX 1024u
 #define OFFSET_UNIT_BYTES 4096u /* at least: offsets as a page or a drive's sector would have them */
 
 /* ---- memory ---- */
@@ -56,6 +61,7 @@ void weir_disk_load_close(weir_disk_load *load)
 {
 	weir_io_close(load->io);
 	free(load->completions);
+	free(load->slots);
 	*load = (weir_disk_load){.io = NULL};
 }
 
@@ -68,10 +74,16 @@ static int divide_memory(weir_disk_load *load, const weir_disk_memory *memory, w
 		return weir_fail(error, WEIR_EINVAL, load->target->name, WEIR_ERROR_NO_OFFSET, 0,
 				 "the memory is too small for %u reads of %u bytes", load->queue_depth, load->piece_bytes);
 	load->memory = memory->base;
+	load->slots_count = (uint32_t)(memory->bytes / load->slot_bytes);
+	if (load->slots_count > SLOTS_MAX)
+		load->slots_count = load->queue_depth > SLOTS_MAX ? load->queue_depth : SLOTS_MAX;
 	load->completions = calloc(load->queue_depth, sizeof *load->completions);
-	if (!load->completions)
+	load->slots = calloc(load->slots_count, sizeof *load->slots);
+	if (!load->completions || !load->slots)
 		return weir_fail(error, WEIR_ENOMEM, load->target->name, WEIR_ERROR_NO_OFFSET, 0, "no memory");
-	return weir_io_add_buffer(load->io, load->memory, load->slot_bytes * load->queue_depth);
+	for (uint32_t i = 0; i < load->slots_count; i++)
+		load->slots[i] = i;
+	return weir_io_add_buffer(load->io, load->memory, load->slot_bytes * load->slots_count);
 }
 
 int weir_disk_load_open(weir_disk_load *load, const weir_disk_target *target, const weir_disk_point *point,
@@ -119,10 +131,11 @@ static weir_io_request choose_extent(const weir_disk_load *load, uint32_t slot)
 	return request;
 }
 
-static int submit_slot(weir_disk_load *load, uint32_t slot, weir_error *error)
+static int submit_read(weir_disk_load *load, weir_error *error)
 {
-	weir_io_request request = choose_extent(load, slot);
+	weir_io_request request = choose_extent(load, load->slots[load->slots_first]);
 
+	load->slots_first = (load->slots_first + 1) % load->slots_count;
 	if (weir_io_submit(load->io, &request, 1) == 1)
 		return 0;
 	return weir_fail(error, WEIR_EIO, load->target->name, request.offset, 0, "the read was not taken");
@@ -135,6 +148,8 @@ static int take_completion(weir_disk_load *load, const weir_io_completion *compl
 	if (completion->code != 0)
 		return weir_fail(error, completion->code, load->target->name, completion->offset, completion->sys_errno,
 				 completion->sys_errno ? "read failed" : "the file ended early");
+	load->slots[load->slots_end] = (uint32_t)completion->tag;
+	load->slots_end = (load->slots_end + 1) % load->slots_count;
 	load->completed_count++;
 	load->completed_bytes += file_bytes < load->piece_bytes ? file_bytes : load->piece_bytes;
 	return 0;
@@ -150,7 +165,7 @@ static int turn_over(weir_disk_load *load, bool refill, weir_error *error)
 	for (i = 0; i < count && code == 0; i++) {
 		code = take_completion(load, &load->completions[i], error);
 		if (code == 0 && refill)
-			code = submit_slot(load, (uint32_t)load->completions[i].tag, error);
+			code = submit_read(load, error);
 	}
 	return code;
 }
@@ -168,11 +183,10 @@ static int run_dry(weir_disk_load *load, int code, weir_error *error)
 static int fill_queue(weir_disk_load *load, weir_error *error)
 {
 	uint64_t until = load->completed_count + load->queue_depth;
-	uint32_t slot;
 	int code = 0;
 
-	for (slot = 0; slot < load->queue_depth && code == 0; slot++)
-		code = submit_slot(load, slot, error);
+	for (uint32_t i = 0; i < load->queue_depth && code == 0; i++)
+		code = submit_read(load, error);
 	while (code == 0 && load->completed_count < until)
 		code = turn_over(load, true, error);
 	return code;
@@ -196,11 +210,10 @@ int weir_disk_load_run(weir_disk_load *load, double seconds, double *bytes_per_s
 int weir_disk_load_burst(weir_disk_load *load, uint32_t pieces, double *seconds, uint64_t *bytes, weir_error *error)
 {
 	uint64_t start_ns = weir_clock_ns(), start_bytes = load->completed_bytes;
-	uint32_t slot;
 	int code = 0;
 
-	for (slot = 0; slot < pieces && slot < load->queue_depth && code == 0; slot++)
-		code = submit_slot(load, slot, error);
+	for (uint32_t i = 0; i < pieces && i < load->queue_depth && code == 0; i++)
+		code = submit_read(load, error);
 	code = run_dry(load, code, error);
 	*seconds = (double)(weir_clock_ns() - start_ns) / 1e9;
 	*bytes = load->completed_bytes - start_bytes;

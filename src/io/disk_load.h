@@ -2,8 +2,8 @@
  * disk_load.h - one setting of a drive (method, depth, read size) under load: kept full for a while, or given a burst.
  *
  * Internal to the disk measurement.  Reads land in memory of the kind that weights land in: huge pages where there are any,
- * registered with the method.  The memory is the caller's and may serve one load after the other; it must outlive the load.
- * Used by one thread.
+ * registered with the method, and as much of it, in turns, as the caller gives.  The memory is the caller's and may serve one
+ * load after the other; it must outlive the load. Used by one thread.
  */
 #ifndef WEIR_IO_DISK_LOAD_H
 #define WEIR_IO_DISK_LOAD_H
@@ -33,7 +33,9 @@ typedef struct weir_disk_load {
 	uint32_t piece_bytes;
 	uint64_t unit_bytes; /* offsets are multiples of it */
 	uint64_t slot_bytes;
-	unsigned char *memory; /* slot_bytes × queue_depth */
+	unsigned char *memory; /* slot_bytes × slots_count */
+	uint32_t *slots; /* ring: free slots from slots_first up to slots_end, the one used longest ago first */
+	uint32_t slots_count, slots_first, slots_end;
 	weir_io_completion *completions; /* queue_depth */
 	uint64_t completed_count;
 	uint64_t completed_bytes;

@@ -109,7 +109,7 @@ static void test_tiny_file(void **unused)
 	test_file_make(&file, "tiny", 1001, 52);
 	assert_int_equal(weir_disk_measure(file.path, &options, &disk, NULL), 0);
 	check_result(&disk);
-	assert_int_equal(weir_disk_rate(file.path, NULL, 0, 0, 0.02, &rate, NULL), 0);
+	assert_int_equal(weir_disk_rate(file.path, NULL, 0, 0, UINT64_MAX, 0.02, &rate, NULL), 0);
 	assert_true(rate > 0);
 	test_file_remove(&file);
 }
@@ -127,15 +127,16 @@ static void test_rate(void **unused)
 	for (m = 0; m < TEST_METHODS_COUNT; m++) {
 		rate = 0;
 		before_ns = weir_clock_ns();
-		if (weir_disk_rate(file.path, TEST_METHODS[m], 4, 256 << 10, 0.1, &rate, &error) == WEIR_EUNSUPPORTED)
+		if (weir_disk_rate(file.path, TEST_METHODS[m], 4, 256 << 10, 0, 0.1, &rate, &error) == WEIR_EUNSUPPORTED)
 			continue;
 		assert_true(weir_clock_ns() - before_ns >= 100000000u);
 		assert_true(isfinite(rate) && rate > 0);
 	}
-	assert_int_equal(weir_disk_rate(file.path, "guess", 1, 4096, 0.1, &rate, &error), WEIR_EINVAL);
-	assert_int_equal(weir_disk_rate(file.path, "a name longer than any method", 1, 4096, 0.1, &rate, &error), WEIR_EINVAL);
-	assert_int_equal(weir_disk_rate(file.path, NULL, 1, 4096, 0, &rate, &error), WEIR_EINVAL);
-	assert_int_equal(weir_disk_rate(file.path, NULL, 1, 4096, NAN, &rate, &error), WEIR_EINVAL);
+	assert_int_equal(weir_disk_rate(file.path, "guess", 1, 4096, 0, 0.1, &rate, &error), WEIR_EINVAL);
+	assert_int_equal(weir_disk_rate(file.path, "a name longer than any method", 1, 4096, 0, 0.1, &rate, &error),
+			 WEIR_EINVAL);
+	assert_int_equal(weir_disk_rate(file.path, NULL, 1, 4096, 0, 0, &rate, &error), WEIR_EINVAL);
+	assert_int_equal(weir_disk_rate(file.path, NULL, 1, 4096, 0, NAN, &rate, &error), WEIR_EINVAL);
 	test_file_remove(&file);
 }
 
@@ -388,6 +389,19 @@ static bool begin_new_peak(void)
 	return fclose(references) == 0;
 }
 
+static void measure_within(const char *path, const char *method, uint32_t depth, uint64_t room)
+{
+	uint64_t before, bytes = weir_disk_rate_memory_bytes(method, depth, 512 << 10);
+	double rate;
+
+	begin_new_peak();
+	before = status_kib("VmRSS:");
+	if (weir_disk_rate(path, method, depth, 512 << 10, room, 0.02, &rate, NULL) == WEIR_EUNSUPPORTED)
+		return;
+	assert_true((status_kib("VmHWM:") - before) * 1024 <= (bytes > room ? bytes : room));
+	assert_true(bytes >= depth * (uint64_t)(512 << 10));
+}
+
 /* A budget is kept by asking first: the answer must be an upper bound. */
 static void test_memory_of_a_measurement(void **unused)
 {
@@ -397,20 +411,10 @@ static void test_memory_of_a_measurement(void **unused)
 	if (is_sanitized() || !begin_new_peak()) /* a sanitizer's own memory is in no bound */
 		skip();
 	test_file_make(&file, "disk-memory", 8 * MIB, 5);
-	for (size_t m = 0; m < TEST_METHODS_COUNT; m++) {
-		for (uint32_t depth = 1; depth <= 16; depth *= 4) {
-			uint64_t before, bytes = weir_disk_rate_memory_bytes(TEST_METHODS[m], depth, 512 << 10);
-			double rate;
-
-			begin_new_peak();
-			before = status_kib("VmRSS:");
-			if (weir_disk_rate(file.path, TEST_METHODS[m], depth, 512 << 10, 0.02, &rate, NULL) ==
-			    WEIR_EUNSUPPORTED)
-				continue;
-			assert_true((status_kib("VmHWM:") - before) * 1024 <= bytes);
-			assert_true(bytes >= depth * (uint64_t)(512 << 10));
-		}
-	}
+	for (size_t m = 0; m < TEST_METHODS_COUNT; m++)
+		for (uint32_t depth = 1; depth <= 16; depth *= 4)
+			for (uint64_t room = 0; room <= 40 * MIB; room += 20 * MIB)
+				measure_within(file.path, TEST_METHODS[m], depth, room);
 	test_file_remove(&file);
 }
 
