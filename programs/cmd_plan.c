@@ -21,6 +21,7 @@ struct plan_run {
 	weir_engine_options options;
 	bool measure;
 	uint32_t prompt_tokens;
+	uint32_t ctx_trained; /* when --ctx is more; else 0 */
 	model_files files;
 	model_rates rates;
 	weir_plan_facts facts;
@@ -79,8 +80,9 @@ static void print_bytes(const char *name, uint64_t bytes, const char *remark)
 	printf("  %-22s %12s%s%s\n", name, cli_bytes(bytes, text), *remark ? "  " : "", remark);
 }
 
-static void print_memory(const weir_plan *plan)
+static void print_memory(const struct plan_run *run)
 {
+	const weir_plan *plan = &run->plan;
 	char remark[96], ring[CLI_BYTES_TEXT];
 
 	remark[0] = '\0';
@@ -92,7 +94,10 @@ static void print_memory(const weir_plan *plan)
 		snprintf(remark, sizeof remark, "%llu slots, %.1f %% of all experts", (unsigned long long)plan->slots_count,
 			 100 * (double)plan->slots_bytes / (double)plan->experts_bytes);
 	print_bytes("expert slots", plan->memory_experts_bytes, remark);
-	print_bytes("KV cache", plan->memory_kv_bytes, "");
+	remark[0] = '\0';
+	if (run->ctx_trained)
+		snprintf(remark, sizeof remark, "%u tokens; the model was trained for %u", run->options.ctx, run->ctx_trained);
+	print_bytes("KV cache", plan->memory_kv_bytes, remark);
 	print_bytes("compute buffers", plan->memory_compute_bytes, "");
 	print_bytes("program and margin", plan->memory_other_bytes, "");
 }
@@ -128,7 +133,7 @@ static int print_plan(const struct plan_run *run)
 	printf("budget %s", cli_bytes(run->options.budget_bytes, text));
 	printf(", of at least %s%s\n", cli_bytes(run->plan.least_budget_bytes, text),
 	       run->plan.all_resident ? "; every weight stays in memory" : "");
-	print_memory(&run->plan);
+	print_memory(run);
 	print_speed(run);
 	return cli_flush(&run->common);
 }
@@ -148,6 +153,10 @@ static int make_plan(struct plan_run *run, weir_error *error)
 
 	crash_open(&watch);
 	result = weir_engine_open(&run->options, &engine, error);
+	if (!result) {
+		run->ctx_trained = model_ctx_exceeded(engine, &run->options);
+		model_warn_of_ctx(&run->common, engine, &run->options);
+	}
 	if (!result)
 		result = model_plan(engine, &request, &run->plan, &run->facts, &run->rates, error);
 	weir_engine_close(engine);

@@ -200,6 +200,7 @@ static int open_engine(struct run *run, weir_error *error)
 		return result;
 	crash_loaded();
 	interruptible = run->engine;
+	model_warn_of_ctx(&run->common, run->engine, &run->options);
 	run->report.architecture = weir_engine_architecture(run->engine);
 	return run->options.plain ? 0 : forecast(run, error);
 }

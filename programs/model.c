@@ -145,6 +145,26 @@ uint64_t model_room(uint64_t budget_bytes)
 	return budget_bytes - memory.rss_bytes;
 }
 
+/* ---- context ---- */
+
+uint32_t model_ctx_exceeded(const weir_engine *engine, const weir_engine_options *options)
+{
+	uint32_t trained = weir_engine_ctx_trained(engine);
+
+	return trained && options->ctx > trained ? trained : 0;
+}
+
+void model_warn_of_ctx(const cli_common *common, const weir_engine *engine, const weir_engine_options *options)
+{
+	uint32_t trained = model_ctx_exceeded(engine, options);
+
+	if (trained)
+		cli_note(common,
+			 "warning: --ctx of %u tokens is more than the %u that this model was trained for: text may "
+			 "make no sense beyond those",
+			 options->ctx, trained);
+}
+
 /* ---- plan ---- */
 
 static double known_or_0(double rate)

@@ -36,6 +36,12 @@ bool model_owns(const model_files *files, const char *path);
 /* What --memory comes to here; says so when it is more than the process may use. */
 uint64_t model_budget(const cli_common *common, const weir_size *memory, weir_limits *limits);
 
+/* The context that the model was trained for, when more than that was asked for; else 0. */
+uint32_t model_ctx_exceeded(const weir_engine *engine, const weir_engine_options *options);
+
+/* Warns of such a context, which is no error: what the model was not trained for may be what its user extends it to. */
+void model_warn_of_ctx(const cli_common *common, const weir_engine *engine, const weir_engine_options *options);
+
 /* Rates that a plan was made with; NAN where unknown. */
 typedef struct model_rates {
 	double device_bytes_per_second;

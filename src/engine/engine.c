@@ -163,10 +163,17 @@ static int load_model(weir_engine *engine, const weir_engine_options *options, w
 	return 0;
 }
 
+static uint32_t trained_ctx(const struct llama_model *model)
+{
+	int32_t trained = llama_model_n_ctx_train(model);
+
+	return trained > 0 ? (uint32_t)trained : 0;
+}
+
 static int make_context(weir_engine *engine, const weir_engine_options *options, weir_error *error)
 {
 	struct llama_context_params params = llama_context_default_params();
-	uint32_t trained = (uint32_t)llama_model_n_ctx_train(engine->model);
+	uint32_t trained = trained_ctx(engine->model);
 
 	engine->ctx = options->ctx ? options->ctx : DEFAULT_CTX;
 	if (!options->ctx && trained && trained < engine->ctx)
@@ -277,6 +284,11 @@ const char *weir_engine_architecture(const weir_engine *engine)
 uint32_t weir_engine_ctx(const weir_engine *engine)
 {
 	return engine->ctx;
+}
+
+uint32_t weir_engine_ctx_trained(const weir_engine *engine)
+{
+	return trained_ctx(engine->model);
 }
 
 void weir_engine_interrupt(weir_engine *engine)

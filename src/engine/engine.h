@@ -109,6 +109,7 @@ const char *weir_engine_pack(const weir_engine *engine, weir_error *notice);
 
 const char *weir_engine_architecture(const weir_engine *engine);
 uint32_t weir_engine_ctx(const weir_engine *engine);
+uint32_t weir_engine_ctx_trained(const weir_engine *engine); /* what the model states; 0: nothing */
 
 /* Tokens of a text, through the model's chat template unless `raw`; free() them. */
 int weir_engine_tokenize(weir_engine *engine, const char *text, bool raw, int32_t **tokens, uint32_t *count, weir_error *error);

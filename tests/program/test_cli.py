@@ -329,6 +329,25 @@ class Context(WithEngine):
         self.assertEqual(report["prompt_tokens"] + report["tokens"], 256)
 
 
+    def test_more_than_the_model_was_trained_for(self):
+        """It is taken, and said with both numbers; a default never goes beyond."""
+        trained, _ = h.limits_of(self.model)
+        more = trained + 256
+        base = ["--prompt-tokens", self.ids, "-n", "1", "--temp", "0", "-t", "1", "-M", "4G"]
+        says = f"--ctx of {more} tokens is more than the {trained} that"
+        for json_too in ([], ["--json"]):
+            planned = self.weir("plan", self.model, "-c", str(more), "--no-measure", *json_too, code=0)
+            self.assert_one_line(planned.err, says)
+            err = self.weir("run", self.model, *base, "-c", str(more), *json_too, code=0).err
+            self.assertEqual(err.count(says), 1, err)
+        self.assertIn(f"{more} tokens; the model was trained for {trained}\n",
+                      self.weir("plan", self.model, "-c", str(more), "--no-measure", code=0).out)
+        for command in (["plan", self.model, "--no-measure"], ["run", self.model, *base]):
+            self.assertEqual(self.weir(*command, "-c", str(more), "-q", code=0).err, "")
+            for ctx in ([], ["-c", str(trained)]):
+                self.assertNotIn("trained", self.weir(*command, *ctx, code=0).err)
+
+
 class Report(WithEngine):
     def check(self, report, code):
         self.assertEqual(list(report), REPORT)
