@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """weir.mlx.mmap_weights: every type, never written to, nothing leaks, swapped while in use, errors with names."""
 import gc
-import json
 import os
 import threading
 import unittest
@@ -244,80 +243,6 @@ class Errors(support.Folder):
         self.assertEqual({run.returncode for run in found}, {0}, [run.stderr for run in found])
         self.assertEqual(len({run.stdout for run in found}), 1)
         self.assertEqual(len(os.listdir(self.path("cache/weir/mlx"))), 2, "one shim and the lock")
-
-
-# Each is tried with the mapped array as the only reference to it, so that MLX might take its memory for the result.
-OPERATIONS = {
-    "abs": "mx.abs(t())", "negative": "-t()", "square": "mx.square(t())", "sqrt": "mx.sqrt(t())", "rsqrt": "mx.rsqrt(t())",
-    "exp": "mx.exp(t())", "expm1": "mx.expm1(t())", "log": "mx.log(t())", "log1p": "mx.log1p(t())", "log2": "mx.log2(t())",
-    "sin": "mx.sin(t())", "cos": "mx.cos(t())", "tanh": "mx.tanh(t())", "sigmoid": "mx.sigmoid(t())", "erf": "mx.erf(t())",
-    "erfinv": "mx.erfinv(t())", "floor": "mx.floor(t())", "ceil": "mx.ceil(t())", "round": "mx.round(t())",
-    "sign": "mx.sign(t())", "reciprocal": "mx.reciprocal(t())", "logical_not": "mx.logical_not(t())",
-    "arctan": "mx.arctan(t())", "add": "t() + 1.0", "subtract": "t() - 1.0", "reverse subtract": "1.0 - t()",
-    "multiply": "t() * 2.0", "divide": "t() / 2.0", "power": "t() ** 2", "remainder": "t() % 3.0",
-    "maximum": "mx.maximum(t(), 3.0)", "minimum": "mx.minimum(t(), 3.0)", "logaddexp": "mx.logaddexp(t(), 1.0)",
-    "both mapped": "t() + t()", "clip": "mx.clip(t(), 2.0, 5.0)", "where": "mx.where(t() > 3, t(), 0.0)",
-    "astype": "t().astype(mx.float32) + 1", "view": "t().view(mx.int32) + 1", "cumsum": "mx.cumsum(t(), axis=0)",
-    "cumprod": "mx.cumprod(t(), axis=0)", "cummax": "mx.cummax(t(), axis=0)", "sort": "mx.sort(t(), axis=0)",
-    "argsort": "mx.argsort(t(), axis=0)", "partition": "mx.partition(t(), 3, axis=0)", "softmax": "mx.softmax(t(), axis=-1)",
-    "logsumexp": "mx.logsumexp(t(), axis=-1)", "sum": "mx.sum(t())", "transpose": "t().T + 1", "reshape": "t().reshape(-1) + 1",
-    "slice": "t()[2:4] + 1", "slice update": "u(t())", "scatter add": "t().at[mx.array([0, 1])].add(1.0)",
-    "scatter max": "t().at[mx.array([0, 1])].maximum(9.0)", "put along axis": "mx.put_along_axis(t(), i(), t(), axis=0)",
-    "take": "mx.take(t(), i()[0], axis=0)", "concatenate": "mx.concatenate([t(), t()])", "pad": "mx.pad(t(), 1)",
-    "contiguous": "mx.contiguous(t()) + 1", "roll": "mx.roll(t(), 1)", "tile": "mx.tile(t(), (2, 1))", "matmul": "t() @ t().T",
-    "addmm": "mx.addmm(t(), t(), mx.eye(16))", "rms_norm": "mx.fast.rms_norm(t(), mx.ones((16,)), 1e-5)",
-    "layer_norm": "mx.fast.layer_norm(t(), None, None, 1e-5)",
-    "rope": "mx.fast.rope(t()[None, None], 16, traditional=False, base=1e4, scale=1.0, offset=0)",
-    "hadamard": "mx.hadamard_transform(t())", "stop gradient": "mx.stop_gradient(t()) + 1",
-    "compiled": "mx.compile(lambda a: mx.exp(a) * 2 + 1)(t())", "vmapped": "mx.vmap(lambda a: a + 1)(t())",
-    "in-place add": "a(t())", "fft": "mx.abs(mx.fft.fft(t()))", "quantize": "mx.quantize(mx.tile(t(), (1, 4)))[0]",
-}
-
-DONATION = """
-import hashlib, json, os, sys
-import mlx.core as mx
-import weir.mlx
-
-path, operations = sys.argv[1], json.loads(sys.argv[2])
-def digest(): return hashlib.sha256(open(path, "rb").read()).hexdigest()
-def mapped(): return weir.mlx.mmap_weights(path, 4096, (16, 16), mx.float32)
-def plain(): return mx.load(path + ".npy")
-def i(): return mx.zeros((16, 16), mx.int32) + 3
-def u(x): x[1:3] = 0.0; return x
-def a(x): x += 1.0; return x
-mapped()
-before = digest()
-for name, code in operations.items():
-    scope = {"mx": mx, "i": i, "u": u, "a": a}
-    results = []
-    for t in (plain, mapped):
-        result = eval(code, {**scope, "t": t})
-        mx.eval(result)
-        results.append(result)
-    print(json.dumps([name, bool(mx.array_equal(*results, equal_nan=True).item()), digest() == before]), flush=True)
-"""
-
-
-class Donation(support.Folder):
-    """An operation may take the memory of an operand that nobody else holds, but never that of a file."""
-
-    def run_operations(self, groups):
-        array = sample(mx.float32, (16, 16)) / 17
-        path = write(self.path("x"), array)
-        mx.save(path + ".npy", array)
-        for group in groups:
-            run = support.python(DONATION, path, json.dumps(group))
-            results = [json.loads(line) for line in run.stdout.splitlines()]
-            self.assertEqual([name for name, _, _ in results], list(group), f"ended with {run.returncode}: {run.stderr[-500:]}")
-            for name, equal, unchanged in results:
-                with self.subTest(name):
-                    self.assertTrue(equal, "another result than over loaded weights")
-                    self.assertTrue(unchanged, "the file changed")
-
-    def test_operations(self):
-        """In the long run, each has a process of its own."""
-        self.assertGreaterEqual(len(OPERATIONS), 50)
-        self.run_operations([{name: code} for name, code in OPERATIONS.items()] if support.LONG else [OPERATIONS])
 
 
 if __name__ == "__main__":
