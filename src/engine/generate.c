@@ -273,8 +273,8 @@ static void fill_memory(weir_engine_result *r, const weir_plan *plan, const weir
 	r->memory_kv = plan->memory_kv_bytes;
 	r->memory_compute = plan->memory_compute_bytes;
 	r->memory_other = plan->memory_other_bytes;
-	r->slots_count = now->experts.slots_count;
-	r->slots_bytes = now->experts.slab_bytes;
+	r->slots_count = now->slots_count;
+	r->slots_bytes = now->slots_bytes;
 }
 
 static void fill_threads(generation *g, const weir_session_stats *now)

@@ -41,7 +41,8 @@ typedef struct weir_backend_options {
 } weir_backend_options;
 
 typedef struct weir_session_stats {
-	weir_store_stats experts;
+	weir_store_stats experts; /* zeroes where all of them stay: then there is no store */
+	uint64_t slots_count, slots_bytes; /* of the store, or, where all experts stay, a place for each as in the plan */
 	uint64_t dense_bytes_read; /* through the ring, rows included */
 	uint64_t start_bytes_read; /* resident weights, read once */
 	uint64_t page_cache_bytes; /* of all that was read, what the page cache held */

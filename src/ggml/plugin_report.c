@@ -76,8 +76,8 @@ static void put_memory(json_t *object, const weir_session *session, const weir_s
 	json_object_set_new(memory, "compute", count_if(known, plan->memory_compute_bytes));
 	json_object_set_new(memory, "other", count_if(known, plan->memory_other_bytes));
 	json_object_set_new(object, "memory", memory);
-	json_object_set_new(slots, "count", count_if(known, stats->experts.slots_count));
-	json_object_set_new(slots, "bytes", count_if(known, stats->experts.slab_bytes));
+	json_object_set_new(slots, "count", count_if(known, stats->slots_count));
+	json_object_set_new(slots, "bytes", count_if(known, stats->slots_bytes));
 	json_object_set_new(object, "slots", slots);
 }
 

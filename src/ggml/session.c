@@ -345,6 +345,14 @@ void weir_session_set_error(weir_session *session, const weir_error *error)
 	session->failed = true;
 }
 
+static void fill_slots(const weir_session *session, weir_session_stats *stats)
+{
+	bool all_stay = session->started && session->plan.all_resident;
+
+	stats->slots_count = all_stay ? session->plan.slots_count : stats->experts.slots_count;
+	stats->slots_bytes = all_stay ? session->plan.slots_bytes : stats->experts.slab_bytes;
+}
+
 void weir_session_get_stats(const weir_session *session, weir_session_stats *stats)
 {
 	weir_io_stats io;
@@ -361,6 +369,7 @@ void weir_session_get_stats(const weir_session *session, weir_session_stats *sta
 		stats->counts_loaded = session->counts_loaded;
 		weir_experts_add_stats(session->experts, stats);
 	}
+	fill_slots(session, stats);
 	if (session->ring)
 		weir_ring_add_stats(session->ring, stats);
 	if (session->rows)

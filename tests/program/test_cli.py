@@ -416,6 +416,20 @@ class Report(WithEngine):
         self.assertEqual(runs[0], runs[2])
         self.assertRegex(self.weir(*self.base("--plain", "read"), code=0).err, r"memory: peak [\d.]+ [KMG]iB\n")
 
+    def test_slots_are_those_of_the_plan(self):
+        """Also where everything stays, and where there are no experts."""
+        dense = h.generated_models()["dense"]
+        for model, experts in ((self.model, True), (dense, False)):
+            plan = h.run_json([h.WEIR, "plan", model, "-M", "1G", "-c", "256", "-t", "1", "--no-measure", "--json"])
+            self.assertEqual(plan["bytes_per_token"], 0)
+            self.model = model
+            report = h.run_json([h.WEIR, *self.base("--json")])
+            self.assertEqual(report["slots"], plan["slots"])
+            self.assertEqual(report["slots"]["bytes"], report["memory"]["experts"])
+            self.assertEqual(report["slots"]["count"] > 0, experts)
+            self.assertEqual(report["demanded"], 0)  # and no hit rate, as nothing can be missed
+            self.assertIsNone(report["hit_rate"])
+
     def test_a_failed_run_reports(self):
         path = self.path("report.json")
         result = self.weir(*self.base("--json", "--report", path, budget="1M"), code=h.EXIT_BUDGET)
