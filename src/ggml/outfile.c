@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 
 /* Names beside targets, so that a process that ends at once can remove them.  Who takes a name out of its place owns it. */
 #define NAMES_MAX 16
+#define DESCRIPTOR_BYTES 32
 static _Atomic(char *) names[NAMES_MAX];
 
 static void remember(char *name)
@@ -65,21 +67,66 @@ static char *name_beside(const char *target)
 	return name;
 }
 
+/* By which a file without a name can be found, and named. */
+static const char *descriptor_path(int fd, char text[DESCRIPTOR_BYTES])
+{
+	snprintf(text, DESCRIPTOR_BYTES, "/proc/self/fd/%d", fd);
+	return text;
+}
+
+/* In the target's folder.  -1 where the file system has no such files, or nobody could name one afterwards. */
+static int open_nameless(const weir_outfile *file)
+{
+	char *copy = strdup(file->target), descriptor[DESCRIPTOR_BYTES];
+	int fd = copy ? open(dirname(copy), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666) : -1;
+
+	free(copy);
+	if (fd >= 0 && access(descriptor_path(fd, descriptor), F_OK) < 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static int open_descriptor(weir_outfile *file)
+{
+	int fd;
+
+	if (!file->beside)
+		return open(file->target, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+	fd = open_nameless(file);
+	if (fd >= 0)
+		return fd;
+	fd = open(file->beside, O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, 0666);
+	file->named = fd >= 0;
+	return fd;
+}
+
+static int give_name(weir_outfile *file)
+{
+	char descriptor[DESCRIPTOR_BYTES];
+
+	remember(file->beside);
+	if (linkat(AT_FDCWD, descriptor_path(fileno(file->stream), descriptor), AT_FDCWD, file->beside, AT_SYMLINK_FOLLOW) < 0)
+		return -1;
+	file->named = true;
+	return 0;
+}
+
 static int open_stream(weir_outfile *file, const char *path, weir_error *error)
 {
-	int flags = O_WRONLY | O_CLOEXEC | O_NOCTTY | (file->beside ? O_CREAT | O_EXCL : 0);
-	int fd = open(file->beside ? file->beside : file->target, flags, 0666);
+	int fd = open_descriptor(file);
 
 	if (fd < 0)
 		return fail_open(path, errno, error);
 	file->stream = fdopen(fd, "w");
 	if (file->stream) {
-		if (file->beside)
+		if (file->named)
 			remember(file->beside);
 		return 0;
 	}
 	close(fd);
-	if (file->beside)
+	if (file->named)
 		unlink(file->beside);
 	return weir_fail(error, WEIR_ENOMEM, path, WEIR_ERROR_NO_OFFSET, errno, "no memory for the file's buffer");
 }
@@ -126,7 +173,8 @@ int weir_outfile_finish(weir_outfile *file, weir_error *error)
 
 	if (!file->stream)
 		return 0;
-	if (fflush(file->stream) || ferror(file->stream) || (file->beside && fsync(fileno(file->stream))))
+	if (fflush(file->stream) || ferror(file->stream) || (file->beside && fsync(fileno(file->stream))) ||
+	    (file->beside && !file->named && give_name(file)))
 		failed = errno ? errno : EIO;
 	if (fclose(file->stream) && !failed)
 		failed = errno;
@@ -134,7 +182,7 @@ int weir_outfile_finish(weir_outfile *file, weir_error *error)
 		failed = errno;
 	if (failed)
 		result = weir_outfile_fail(file, failed, error);
-	if (failed && file->beside)
+	if (failed && file->named)
 		unlink(file->beside);
 	release(file);
 	return result;
@@ -144,7 +192,7 @@ void weir_outfile_discard(weir_outfile *file)
 {
 	if (file->stream)
 		fclose(file->stream);
-	if (file->beside)
+	if (file->named)
 		unlink(file->beside);
 	release(file);
 }

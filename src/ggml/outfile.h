@@ -1,11 +1,17 @@
 /*
  * outfile.h - a file that is written beside its place and renamed into it when it is whole (internal to src/ggml).
  *
+ *   no name (O_TMPFILE) ─► "TARGET.PID-N.part" (linkat) ─► TARGET (rename)
+ *
+ * So nothing is left of it when its process is killed, and nobody else who writes to the same target is disturbed.  It has its
+ * name beside the target from the start where the file system has no files without a name; a killed process leaves it then.
+ *
  * A path that names something else than a regular file (/dev/stderr, a pipe) is written to directly.  One thread at a time.
  */
 #ifndef WEIR_GGML_OUTFILE_H
 #define WEIR_GGML_OUTFILE_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "weir/error.h"
@@ -14,6 +20,7 @@ typedef struct weir_outfile {
 	FILE *stream; /* NULL: closed */
 	char *target; /* links followed */
 	char *beside; /* NULL when the target is written to directly */
+	bool named; /* the file has that name now */
 } weir_outfile;
 
 int weir_outfile_open(const char *path, weir_outfile *file, weir_error *error);

@@ -527,6 +527,29 @@ class Interrupted(WithEngine):
             self.assertIn(self.model, err)
             self.assertEqual(os.listdir(self.folder), [])
 
+    def test_killed(self):
+        """Nothing is left of the trace, what was there before is, and a run that goes on writing to the same file is not
+        disturbed."""
+        try:
+            os.close(os.open(self.folder, os.O_TMPFILE | os.O_WRONLY))
+        except OSError as error:
+            self.skipTest(f"the file system has no files without a name: {error}")
+        trace = self.path("trace", b"before")
+        other = self.start_generating("--trace", trace)
+        process = self.start_generating("--trace", trace)
+        process.kill()
+        process.communicate(timeout=h.TIMEOUT_SECONDS)
+        self.assertEqual(process.returncode, -signal.SIGKILL)
+        self.assertEqual(os.listdir(self.folder), ["trace"])
+        with open(trace, "rb") as file:
+            self.assertEqual(file.read(), b"before")
+        other.send_signal(signal.SIGINT)
+        self.finish(other)
+        with open(trace, encoding="ascii") as file:
+            self.assertTrue(file.readline().startswith("turn,phase,step"))
+            self.assertGreater(len(file.readlines()), 8)
+        self.assertEqual(os.listdir(self.folder), ["trace"])
+
     def test_stopped_and_continued(self):
         process = self.start_generating("-n", "200")
         for _ in range(3):
