@@ -88,12 +88,21 @@ static int name_width(const bench *b)
 	return (int)width;
 }
 
+static const char *head_of(size_t column, int line)
+{
+	return line ? COLUMNS[column].below : COLUMNS[column].above;
+}
+
 static void print_header(int width)
 {
 	for (int line = 0; line < 2; line++) {
+		size_t count = sizeof COLUMNS / sizeof *COLUMNS;
+
+		while (count && !*head_of(count - 1, line)) /* no blanks at the end */
+			count--;
 		printf("%-*s", width, "");
-		for (size_t i = 0; i < sizeof COLUMNS / sizeof *COLUMNS; i++)
-			print_cell(&COLUMNS[i], line ? COLUMNS[i].below : COLUMNS[i].above);
+		for (size_t i = 0; i < count; i++)
+			print_cell(&COLUMNS[i], head_of(i, line));
 		printf("\n");
 	}
 }

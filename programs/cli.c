@@ -145,6 +145,11 @@ const char *cli_bytes(uint64_t bytes, char text[CLI_BYTES_TEXT])
 	return text;
 }
 
+const char *cli_plural(uint64_t count)
+{
+	return count == 1 ? "" : "s";
+}
+
 /* ---- progress ---- */
 
 static bool progress_wanted(const cli_common *common)

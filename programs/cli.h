@@ -101,4 +101,7 @@ void cli_progress_clear(const cli_common *common);
 #define CLI_BYTES_TEXT 32
 const char *cli_bytes(uint64_t bytes, char text[CLI_BYTES_TEXT]);
 
+/* What a noun ends with after this number: "1 token", "2 tokens". */
+const char *cli_plural(uint64_t count);
+
 #endif

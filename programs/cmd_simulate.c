@@ -158,6 +158,8 @@ static int simulate_trace_file(struct simulate_run *run, const char *path, simul
 	weir_routing *routing;
 	int code = weir_routing_open(path, &routing, error);
 
+	if (code && !strncmp(error->message, "line ", 5))
+		error->offset = WEIR_ERROR_NO_OFFSET; /* the line says where */
 	if (code)
 		return code;
 	trace->path = path;
@@ -231,11 +233,13 @@ static void print_title(const simulate_table *table, const simulate_trace *trace
 	char name[512];
 
 	weir_text_escape(trace->path, strlen(trace->path), name, sizeof name);
-	printf("%s: %u tokens (%u of a prompt), %u layers of %u experts, %u a token\n", name, trace->info.tokens_count,
-	       trace->info.prompt_tokens_count, trace->info.layers_count, trace->experts_count, trace->info.picks_max);
+	printf("%s: %u token%s (%u of a prompt), %u layer%s of %u expert%s, %u a token\n", name, trace->info.tokens_count,
+	       cli_plural(trace->info.tokens_count), trace->info.prompt_tokens_count, trace->info.layers_count,
+	       cli_plural(trace->info.layers_count), trace->experts_count, cli_plural(trace->experts_count),
+	       trace->info.picks_max);
 	printf("  hits in %%: from empty slots / in the second half\n  %-13s", "slots");
 	for (int b = 0; b < table->budgets_count; b++)
-		printf("%10.4g %% ", table->budgets_percent[b]);
+		printf("%s%10.4g %%", b ? " " : "", table->budgets_percent[b]);
 	putchar('\n');
 }
 
@@ -271,7 +275,8 @@ static int print_table(const struct simulate_run *run)
 		for (int p = 0; p < table->policies_count; p++) {
 			printf("  %-13s", table->policies[p]);
 			for (int b = 0; b < table->budgets_count; b++)
-				printf("%6.1f%6.1f ", 100 * trace->rates[p][b].cold, 100 * trace->rates[p][b].warm);
+				printf("%s%6.1f%6.1f", b ? " " : "", 100 * trace->rates[p][b].cold,
+				       100 * trace->rates[p][b].warm);
 			putchar('\n');
 			if (!strcmp(table->policies[p], "auto"))
 				print_gaps(table, trace, p);

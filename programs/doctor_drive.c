@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,9 +175,23 @@ static void check_rate(doctor *d)
 
 /* ---- space ---- */
 
+/* The folder itself, or the one that the file is in, by its whole name. */
+static const char *folder_of(const char *path, char folder[PATH_MAX])
+{
+	char *slash;
+
+	if (!realpath(path, folder))
+		return path;
+	slash = is_folder(folder) ? NULL : strrchr(folder, '/');
+	if (slash)
+		slash[slash == folder] = '\0';
+	return folder;
+}
+
 static void check_space(doctor *d)
 {
 	doctor_finding *finding = doctor_add(d, "space", DOCTOR_OK);
+	char folder[PATH_MAX];
 	char text[CLI_BYTES_TEXT], need[CLI_BYTES_TEXT];
 	struct statvfs volume;
 	struct stat status;
@@ -188,7 +203,7 @@ static void check_space(doctor *d)
 		return;
 	}
 	free_bytes = (uint64_t)volume.f_bavail * volume.f_frsize;
-	doctor_say(finding, "%s free where %s is", cli_bytes(free_bytes, text), d->path);
+	doctor_say(finding, "%s free in %s", cli_bytes(free_bytes, text), folder_of(d->path, folder));
 	if (!S_ISREG(status.st_mode) || free_bytes >= (uint64_t)status.st_size)
 		return;
 	finding->verdict = DOCTOR_NOTE;

@@ -211,12 +211,12 @@ static void print_speed(const cli_common *common, const weir_report *report)
 	if (isfinite(report->load_seconds))
 		fprintf(stderr, "loaded in %.2f s; ", report->load_seconds);
 	if (report->prompt_tokens != OUTPUT_NONE)
-		fprintf(stderr, "prompt: %llu tokens in %.2f s", (unsigned long long)report->prompt_tokens,
-			report->prompt_seconds);
+		fprintf(stderr, "prompt: %llu token%s in %.2f s", (unsigned long long)report->prompt_tokens,
+			cli_plural(report->prompt_tokens), report->prompt_seconds);
 	if (isfinite(report->prompt_tokens_per_second))
 		fprintf(stderr, " (%.1f/s)", report->prompt_tokens_per_second);
 	if (report->tokens != OUTPUT_NONE)
-		fprintf(stderr, "; generated %llu tokens", (unsigned long long)report->tokens);
+		fprintf(stderr, "; generated %llu token%s", (unsigned long long)report->tokens, cli_plural(report->tokens));
 	if (isfinite(report->tokens_per_second))
 		fprintf(stderr, ", %s%.2f tokens/s%s", bold ? "\033[1m" : "", report->tokens_per_second, bold ? "\033[0m" : "");
 	fputc('\n', stderr);

@@ -103,6 +103,7 @@ class Output(Bench):
         self.assertIn("llama.cpp resident", result.out)
         self.assertIn("equal", result.out)
         self.assertNotIn("mmap 3", result.out)
+        self.assertEqual([line for line in result.out.splitlines() if line != line.rstrip()], [])
         self.assertEqual(result.err, "")
 
 

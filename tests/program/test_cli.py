@@ -398,6 +398,12 @@ class Report(WithEngine):
         self.assertIn(b"tokens/s", plain.stderr)
         self.assertEqual(self.weir(*self.base("-q"), code=0).err, "")
 
+    def test_one_token_is_no_tokens(self):
+        self.ids = "3"
+        err = self.weir(*self.base(tokens=1), code=0).err
+        self.assertRegex(err, r"prompt: 1 token in [^;]*; generated 1 token\n")
+        self.assertRegex(self.weir(*self.base(), code=0).err, "generated 8 tokens,")
+
     def test_token_times_and_the_engine_alone(self):
         runs = []
         for more in ([], ["--plain", "mmap"], ["--plain", "read"]):

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import resource
 import struct
 import subprocess
@@ -74,6 +75,15 @@ class Shape(Doctor):
         self.assertEqual((result.code, result.err), (0, ""))
         for line in result.out.splitlines():
             self.assertTrue(line.split()[0] in VERDICTS | {"->"}, line)
+
+    def test_the_folder_with_the_space_is_named(self):
+        file = os.path.join(self.folder, "file")
+        with open(file, "wb"):
+            pass
+        for path in (self.folder, file, "."):
+            result = subprocess.run([h.WEIR, "doctor", "--no-measure", path], cwd=self.folder, capture_output=True, text=True,
+                                    timeout=h.TIMEOUT_SECONDS, check=True)
+            self.assertRegex(result.stdout, rf" \w+ free in {re.escape(os.path.realpath(self.folder))}\n")
 
     def test_no_path(self):
         for path, code in (("/nosuch", h.EXIT_FAILED), ("/dev/zero", h.EXIT_FORMAT)):

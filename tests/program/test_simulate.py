@@ -157,7 +157,14 @@ class Refusals(Case):
 
     def test_the_line_is_named(self):
         result = h.run([h.WEIR, "simulate", self.write(HEADER + ROW + "0,1,0,0,1,x,0,0,1\n")])
-        self.assertIn("line 3", result.err)
+        self.assertEqual(result.code, h.EXIT_FORMAT)
+        self.assertIn("/trace.csv: line 3: ", result.err)
+
+    def test_no_line_of_a_table_ends_in_blanks(self):
+        for text in (ROW, as_csv(routing())):
+            shown = h.run([h.WEIR, "simulate", self.write(text)]).out
+            self.assertEqual([line for line in shown.splitlines() if line != line.rstrip()], [])
+            self.assertIn(f"{'1 token' if text == ROW else '60 tokens'} (", shown)
 
     def test_every_way_of_cutting_a_trace_short(self):
         text = as_csv(routing())[:400]
