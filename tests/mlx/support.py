@@ -33,18 +33,6 @@ def descriptors_count():
     return len(os.listdir("/proc/self/fd"))
 
 
-def growth(work, count):
-    """Bytes of memory that stay taken after each of ``count`` calls."""
-    for _ in range(5):
-        work()
-    gc.collect()
-    before = status("RssAnon")
-    for _ in range(count):
-        work()
-    gc.collect()
-    return (status("RssAnon") - before) / count
-
-
 def python(code, *arguments, timeout=240, **environment):
     """Runs a script in a process of its own; returns what subprocess.run does."""
     variables = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "python") + os.pathsep + HERE, **environment}

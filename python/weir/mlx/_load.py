@@ -146,11 +146,15 @@ def find_model(path: Any) -> Path:
 
 def build(folder: Path, weights: Weights, *, lazy: bool, model_config: Optional[Dict[str, Any]] = None) -> Tuple[Any, Dict]:
     """The model over mapped weights.  ``lazy``: parameters are left as the model's sanitize computed them."""
+    import mlx.core as mx
     from mlx_lm.utils import load_model as mlx_load_model
 
     seen: Dict[str, Any] = {}
     model, config = mlx_load_model(folder, lazy=lazy, model_config=model_config, get_model_classes=hooked_classes(weights, seen))
     model.__class__ = seen["class"]
+    # mlx_lm's models begin with random weights.  Nobody looks at those, but MLX remembers how its random state came about, some
+    # 80 KB for each model, until something evaluates it.
+    mx.eval(mx.random.state)
     return model, config
 
 
