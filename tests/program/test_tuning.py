@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -78,11 +79,18 @@ class PageCache(unittest.TestCase):
     """What another reader left in the page cache is read from there; nothing is brought into it."""
 
     def models(self):
+        """Copies that nobody else reads, one at a time."""
         known, _ = harness.given_models()
-        found = [path for path in known.values() if os.path.getsize(path) > 40 * harness.MIB]  # the start drops 16 MiB
-        if not found:
+        large = [path for path in known.values() if os.path.getsize(path) > 40 * harness.MIB]  # the start drops 16 MiB
+        if not large:
             self.skipTest("no model that is large enough")
-        return found
+        for model in large:
+            with tempfile.TemporaryDirectory(dir=os.path.dirname(harness.WEIR)) as folder:
+                copy = os.path.join(folder, os.path.basename(model))
+                shutil.copyfile(model, copy)
+                with open(copy, "rb") as file:
+                    os.fsync(file.fileno())  # pages that are not written yet could not be dropped
+                yield copy
 
     @staticmethod
     def cached_pages(path, cached):
@@ -103,6 +111,17 @@ class PageCache(unittest.TestCase):
                              report["io"]["page_cache_bytes"] <= report["bytes_read"] / 16, "what a run teaches is of the drive")
         return report
 
+    def hot_report(self, model):
+        """Of a run during which the page cache held the model: others on this machine may need that memory, or empty it."""
+        for _ in range(3):
+            self.cached_pages(model, True)
+            report = self.report(model)
+            shown = run([harness.WEIR, "disk", model, "--no-cache", "--seconds", "0.2"]).out
+            if "page cache       holds" in shown:
+                break
+        self.assertIn("page cache       holds", shown)
+        return report
+
     def check(self, model):
         self.cached_pages(model, False)
         before = run_json([harness.WEIR, "disk", model, "--no-cache", "--seconds", "0.2", "--json"])
@@ -116,10 +135,7 @@ class PageCache(unittest.TestCase):
         self.cached_pages(model, True)
         named = self.report(model, "--io", "threads")
         self.assertEqual(named["io"]["page_cache_bytes"], 0)  # that is what was asked for
-        self.cached_pages(model, True)
-        shown = run([harness.WEIR, "disk", model, "--no-cache", "--seconds", "0.2"]).out
-        self.assertIn("page cache       holds", shown)
-        hot = self.report(model)
+        hot = self.hot_report(model)
         self.assertGreater(hot["io"]["page_cache_bytes"], hot["bytes_read"] / 8)
         self.assertLess(hot["bound"]["io_seconds"], hot["bytes_per_token"] / hot["io"]["device_bytes_per_second"])
         self.assertEqual({r["logits_hash"] for r in (again, named, hot)}, {cold["logits_hash"]})
@@ -133,30 +149,40 @@ class PageCache(unittest.TestCase):
 class Threads(unittest.TestCase):
     """By default fewer threads may compute a token; no bit depends on it."""
 
-    def report(self, model, prompt, *more):
-        budget = harness.least_budget(model, 1024) + 2 * harness.MIB
-        command = weir_command(model, budget, harness.prompt_of(model, prompt), 48, 1024, 0, *more)
-        return run_json(command, env={"WEIR_FAULT": "latency-us:4000"})
+    TOKENS = 24  # the first trial begins after 15 and has each number of threads for 4
+
+    def report(self, model, prompt, threads, slow=True):
+        """On a drive so slow that tokens wait for it most of their time, or with everything in memory."""
+        spare = 2 * harness.MIB if harness.SANITIZED or "dense-rows" not in model else harness.MIB // 2
+        budget = harness.least_budget(model, 1024) + spare if slow else 4 << 30
+        command = weir_command(model, budget, harness.prompt_of(model, prompt), self.TOKENS, 1024, 0, "-t", threads)
+        return run_json(command, env={"WEIR_FAULT": "latency-us:12000"} if slow else None)
+
+    def test_a_number_that_is_given_stays(self):
+        for threads in (1, 2):
+            report = self.report(harness.generated_models()["moe"], 8, str(threads))
+            self.assertEqual(report["threads"], {"most": threads, "last": threads, "mean": float(threads)})
 
     def check(self, model, prompt):
         most = str(len(os.sched_getaffinity(0)))
-        fixed = self.report(model, prompt, "-t", most)
+        fixed = self.report(model, prompt, most, slow=False)
         self.assertEqual(fixed["threads"], {"most": int(most), "last": int(most), "mean": float(most)})
-        auto = self.report(model, prompt, "-t", "auto")
+        auto = self.report(model, prompt, "auto")
         self.assertEqual(auto["logits_hash"], fixed["logits_hash"])
         self.assertEqual(auto["threads"]["most"], int(most))
-        if int(most) > 1 and auto["stall_seconds"] > 0.75 * auto["seconds"]:
+        if int(most) > 1 and auto["stall_seconds"] > 0.7 * auto["seconds"]:
             self.assertLess(auto["threads"]["mean"], int(most), "waiting for a slow drive, fewer threads are tried")
             self.assertGreaterEqual(auto["threads"]["mean"], 1)
 
     def test_fewer_give_the_same_bits(self):
         known, _ = harness.given_models()
-        # 600: attention to so many cells is divided among all threads, whatever is chosen.
-        for model in (harness.generated_models()["moe"], known.get("tinymoe-q4_k_m"), known.get("smollm2")):
-            for prompt in (8, 600):
-                if model and harness.limits_of(model)[0] >= 1024:
-                    with self.subTest(model=os.path.basename(model), prompt=prompt):
-                        self.check(model, prompt)
+        # 520: attention to so many cells is divided among all threads, whatever is chosen.
+        generated = harness.generated_models()
+        for model, prompts in ((generated["moe"], (8, 520)), (generated["dense-rows"], (8, 520)),
+                               (known.get("tinymoe-q4_k_m"), (520,)), (known.get("smollm2"), (8,))):
+            for prompt in prompts if model and harness.limits_of(model)[0] >= 1024 else ():
+                with self.subTest(model=os.path.basename(model), prompt=prompt):
+                    self.check(model, prompt)
 
     def test_what_is_no_number_is_wrong_usage(self):
         for wrong in ("aut", "", "-1", "1x", "auto1"):
