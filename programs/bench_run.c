@@ -84,10 +84,12 @@ static void build_run(struct command *command, const bench *b, const bench_row *
 	if (b->raw)
 		add(command, "--raw");
 	add_shape(command, b);
-	if (row->kind == BENCH_STREAMED)
+	if (row->kind == BENCH_STREAMED) {
 		add_number(command, "--memory", row->budget_bytes);
-	else
+		add(command, "--no-counts"); /* else each run would begin with more knowledge than the one before */
+	} else {
 		add_text(command, "--plain", row->kind == BENCH_MMAP ? "mmap" : "read");
+	}
 	add_variant(command, row->options);
 }
 

@@ -175,9 +175,11 @@ static void print_conditions(const bench *b)
 {
 	char model[CLI_BYTES_TEXT];
 
-	printf("%s, %s; %" PRIu32 " tokens, %s; %" PRIu32 " run%s of each, taking turns; page cache %s\n", b->model,
-	       cli_bytes(b->model_bytes, model), b->tokens, b->temp > 0 ? "drawn with one seed" : "the likeliest each time",
-	       b->repeats, b->repeats == 1 ? "" : "s", b->drop_cache ? "without the model before each" : "as it is found");
+	printf("%s, %s; %" PRIu32 " tokens, %s; %" PRIu32
+	       " run%s of each, taking turns; page cache %s; no counts of earlier runs\n",
+	       b->model, cli_bytes(b->model_bytes, model), b->tokens,
+	       b->temp > 0 ? "drawn with one seed" : "the likeliest each time", b->repeats, b->repeats == 1 ? "" : "s",
+	       b->drop_cache ? "without the model before each" : "as it is found");
 	if (b->method.kind == MEMORY_GROUP_NONE)
 		printf("memory limits are NOT enforced: %s\n", b->method.reason);
 	else if (!enforced_everywhere(b))

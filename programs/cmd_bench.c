@@ -215,9 +215,10 @@ static int run_bench(bench *b)
 /* ---- options ---- */
 
 #define BENCH_DETAILS                                                                                                          \
-	"Each run is a child process of its own; runs of all kinds take turns.  Without --memory the budgets are the\n"        \
-	"least, a quarter and half of what the whole model takes, and all of it where it fits.  llama.cpp is run by\n"         \
-	"itself, with every weight in memory where that fits, and on the mapped file in the same limit as weir.\n"             \
+	"Each run is a child process of its own that knows nothing of earlier ones (--no-counts); runs of all kinds\n"         \
+	"take turns.  Without --memory the budgets are the least, a quarter and half of what the whole model takes, and\n"     \
+	"all of it where it fits.  llama.cpp is run by itself, with every weight in memory where that fits, and on the\n"      \
+	"mapped file in the same limit as weir.\n"                                                                             \
 	"Limits are enforced by a memory cgroup (as root) or a systemd scope; the output says when they are not.\n"            \
 	"The drive is measured before and after each run.  The logits of every token are compared: when they differ,\n"        \
 	"the line says NOT EQUAL and the exit code is 1.  --variants adds lines for further options of weir run, such\n"       \

@@ -107,6 +107,25 @@ class Output(Bench):
         self.assertEqual(result.err, "")
 
 
+class Alike(Bench):
+    def test_no_run_begins_with_what_earlier_ones_have_counted(self):
+        budget = self.least()
+        with tempfile.TemporaryDirectory() as cache:
+            env = {"XDG_CACHE_HOME": cache}
+            command = [h.WEIR, "run", self.model, "--prompt-tokens", h.prompt_of(self.model, 6), "-n", str(TOKENS), "-c", str(CTX),
+                       "-t", "1", "-M", budget, "--ignore-eos", "--json"]
+            h.run_json(command, env=env)
+            self.assertGreater(h.run_json(command, env=env)["counts_loaded"], 0)
+            (kept,) = glob.glob(os.path.join(cache, "weir", "models", "*.counts"))
+            with open(kept, "rb") as file:
+                before = file.read()
+            found = h.run_json(self.command("-r", "2", "--no-mmap", "--no-resident", "--json", budget=budget), env=env)
+            self.assertEqual([run["report"]["counts_loaded"] for run in found["rows"][0]["runs"]], [0, 0])
+            self.assertGreater(found["rows"][0]["runs"][1]["report"]["demanded"], 0)
+            with open(kept, "rb") as file:
+                self.assertEqual(file.read(), before)
+
+
 class Failure(Bench):
     def test_other_logits_are_not_equal(self):
         more = ("-r", "1", "--no-mmap", "--variants", "--no-lookahead;--temp 1 --seed 3")
