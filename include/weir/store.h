@@ -152,6 +152,23 @@ void weir_store_tick(weir_store *store);
 void weir_store_get_counts(weir_store *store, uint32_t *counts);
 void weir_store_seed(weir_store *store, const uint32_t *counts);
 
+/* A weight whose experts are chunks, by which counts are known from one run to the next. */
+typedef struct weir_counted_weight {
+	const char *name;
+	uint64_t bytes; /* of all experts together */
+	uint32_t experts;
+	const uint32_t *chunks; /* chunks[experts]; NULL: this store does not hold them */
+} weir_counted_weight;
+
+/* The same by way of a small file in ${XDG_CACHE_HOME:-~/.cache}/weir/models, one for each model: `model` is the file that the
+ * first weight lies in, and with its size and time of change, and the weights' names, experts and bytes, says which one it is.
+ * Load seeds, before the first demand, and gives the sum of what was counted: 0 when there is nothing, or nothing sound.  Save
+ * writes beside and renames.  Neither fails: what cannot be read is not there, what cannot be written is lost.  Counts are kept
+ * below 65536 by halving a weight's; of more than 8192 weights or 262144 experts none are kept. */
+uint64_t weir_store_load_counts(weir_store *store, const char *model, const weir_counted_weight *weights,
+				uint32_t weights_count);
+void weir_store_save_counts(weir_store *store, const char *model, const weir_counted_weight *weights, uint32_t weights_count);
+
 void weir_store_get_stats(weir_store *store, weir_store_stats *stats);
 void weir_store_reset_stats(weir_store *store);
 const char *weir_store_policy(weir_store *store);

@@ -1,16 +1,6 @@
 /*
- * counts.h - how often each expert was demanded, kept between runs of a model (internal to src/ggml).
- *
- * One small file for each model, ${XDG_CACHE_HOME:-~/.cache}/weir/models/KEY.counts.  KEY is a hash of the model's path, size,
- * time of change, and its expert weights' names and shapes.  The policy takes the counts over before the first token is worked
- * on; nothing is read because of them.  Byte order is the machine's:
- *
- *     "WEIRCNT1"   u32 weights   u32 counts   u64 XXH3-64 of what follows
- *     for each weight:    u64 XXH3-64 of its name   u32 experts   u32 0
- *     for each of its experts, in the same order:   u32 count ≤ 65535
- *
- * The file is read as untrusted input: one that breaks a rule is as good as none, and replaced.  A weight that a run did not
- * stream keeps no counts.
+ * counts.h - how often each expert was demanded, kept between runs of a model (internal to src/ggml): what weir/store.h does,
+ * for a session's weights.  A weight that a run did not stream keeps no counts.
  *
  * Nothing here fails: what cannot be read is not there, what cannot be written is lost.
  */

@@ -16,10 +16,10 @@
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "ggml/outfile.h"
 #include "ggml/packed.h"
 #include "ggml/plugin.h"
 #include "ggml/plugin_report.h"
+#include "os/outfile.h"
 #include "os/process.h"
 #include "weir/version.h"
 

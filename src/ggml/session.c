@@ -14,7 +14,6 @@
 #include "ggml/config.h"
 #include "ggml/counts.h"
 #include "ggml/experts.h"
-#include "ggml/outfile.h"
 #include "ggml/packed.h"
 #include "ggml/plugin_report.h"
 #include "ggml/ring.h"
@@ -22,6 +21,7 @@
 #include "ggml/session.h"
 #include "ggml/trace.h"
 #include "os/memory.h"
+#include "os/outfile.h"
 #include "os/process.h"
 #include "weir/disk.h"
 

@@ -25,8 +25,8 @@
 
 #include "base/fail.h"
 #include "ggml/experts_types.h"
-#include "ggml/outfile.h"
 #include "ggml/trace.h"
+#include "os/outfile.h"
 
 #define HEADER "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes\n"
 

@@ -2,6 +2,7 @@
 import gc
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "python"))
 LONG = bool(os.environ.get("WEIR_TEST_FULL"))
+os.environ.setdefault("WEIR_COUNTS", "off")  # the user's cache folder is none of the tests' business; test_counts.py has one of its own
 
 
 def sha256_of(path):
@@ -51,3 +53,11 @@ class Folder(unittest.TestCase):
 
     def path(self, name):
         return os.path.join(self.folder, name)
+
+    def own_cache(self):
+        """Variables for a process with a cache folder of its own, in which the shim is there already, and counts are kept."""
+        from weir.mlx import _shim
+
+        os.makedirs(self.path("cache/weir/mlx"), mode=0o700, exist_ok=True)
+        shutil.copy(_shim.shim().path, self.path("cache/weir/mlx"))
+        return {"XDG_CACHE_HOME": self.path("cache"), "WEIR_COUNTS": ""}

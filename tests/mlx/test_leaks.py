@@ -72,9 +72,10 @@ class Leaks(support.Folder):
         self.model = tiny_models.add_tokenizer(tiny_models.make(self.path("m"), "qwen3_moe", quantization=Q4, dtype=mx.bfloat16))
 
     def test_cycles_leave_nothing(self):
+        environment = self.own_cache()
         for kind in ("closed", "dropped", "mapped", "refused", "failed"):
             with self.subTest(kind):
-                run = support.python(CHILD, self.model, kind, COUNT, timeout=600)
+                run = support.python(CHILD, self.model, kind, COUNT, timeout=600, **environment)
                 self.assertEqual(run.returncode, 0, run.stderr)
                 print(f"# {kind}, {COUNT} times: more descriptors, mappings, bytes: {run.stdout.strip()}")
                 descriptors, mappings, memory = json.loads(run.stdout)

@@ -1,8 +1,6 @@
 /*
  * test_outfile.c - an output is whole or not there, whatever ends its writer, with files without a name and where there are
  * none.
- *
- * The backend's files are no library without the engine: the one under test, which needs none, is compiled into this program.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,15 +8,21 @@
 
 #include <cmocka.h>
 
-#include "../../src/ggml/outfile.c"
-
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
+#include "os/outfile.h"
 
 static char folder[64], target[128];
 

@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--io", metavar="METHOD", default="auto", help="auto, uring, threads or mmap")
     add.add_argument("--policy", metavar="NAME", default="auto", help="which expert goes first: lfu, lru...")
     add.add_argument("--no-lookahead", action="store_true", help="read nothing before it is asked for")
+    add.add_argument("--no-counts", action="store_true", help="keep no counts between runs, and use none")
     add.add_argument("--logits-hash", action="store_true", help="a hash over the logits of every step")
     add.add_argument("--report", metavar="FILE", help="writes the JSON report to FILE")
     add.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else")
@@ -105,7 +106,7 @@ def _run(options: argparse.Namespace) -> Dict[str, Any]:
     batch = min(options.batch, len(prompt))
     streaming: Dict[str, Any] = {} if options.no_streaming else {
         "streaming": True, "memory": options.memory, "ctx": ctx, "batch": batch, "io": options.io, "policy": options.policy,
-        "lookahead": not options.no_lookahead}
+        "lookahead": not options.no_lookahead, "counts": not options.no_counts}
     model, config = load_model(folder, **streaming)
     stop = () if options.ignore_eos else tokenizer.eos_token_ids if tokenizer else [eos] if isinstance(eos, int) else eos or ()
     run = Run(prompt, options.tokens, batch, options.temp, options.top_k, options.top_p, options.seed, tuple(stop),

@@ -14,7 +14,7 @@ from .._lib import path_bytes
 from ._shim import ShimError, shim
 from ._weights import Source, Weights
 
-STREAMING_OPTIONS = ("ctx", "batch", "experts_memory", "policy", "io", "lookahead", "fault")
+STREAMING_OPTIONS = ("ctx", "batch", "experts_memory", "policy", "io", "lookahead", "counts", "fault")
 _PAGE = mmap_module.PAGESIZE
 
 
@@ -41,7 +41,7 @@ class Stats:
         released: True after :func:`release`.
         streaming: of a streamed model: ``slots`` and ``slots_bytes``; chunks ``demanded``, ``hits``, ``joined``, ``misses``,
             ``prefetched``, ``prefetch_used``, ``evictions``; ``bytes_read``, ``stall_ns``; ``policy``, ``io``; ``outside_ns``,
-            spent in weir's own code between MLX's operations.
+            spent in weir's own code between MLX's operations; ``counts_loaded``, demands that earlier runs have counted.
     """
 
     mapped_bytes: int
@@ -199,7 +199,8 @@ def load(path: Any, *, mmap: bool = True, streaming: bool = False, memory: Any =
         **options: for ``streaming``: ``ctx``, tokens that the KV cache has room for (4096); ``batch``, prompt tokens computed
             together (128): pass the same as ``prefill_step_size`` to mlx_lm; ``policy``, which expert goes first (``"auto"``,
             ``"lfu"``, ``"lru"``...); ``io`` (``"auto"``, ``"uring"``, ``"threads"``, ``"mmap"``); ``lookahead``, read what the next
-            layer may want (True); ``experts_memory``, bytes for experts instead of what the budget leaves.
+            layer may want (True); ``counts``, begin with the counts of earlier runs of the model, and keep this one's (True);
+            ``experts_memory``, bytes for experts instead of what the budget leaves.
 
     Returns:
         ``(model, tokenizer)``.  Logits are those of ``mlx_lm.load``, bit for bit.

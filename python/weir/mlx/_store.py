@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_uint32, c_uint64, c_void_p
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .._errors import InvalidArgumentError
 from .._lib import CError, NO_OFFSET, call, declare, lib, open_handle, raise_error
@@ -28,6 +28,12 @@ class COptions(ctypes.Structure):
                 ("data_alignment", c_uint32), ("page_cache", c_bool), ("in_flight_bytes", c_uint64)]
 
 
+class CCountedWeight(ctypes.Structure):
+    """``weir_counted_weight``."""
+
+    _fields_ = [("name", c_char_p), ("bytes", c_uint64), ("experts", c_uint32), ("chunks", POINTER(c_uint32))]
+
+
 class CStats(ctypes.Structure):
     """``weir_store_stats``."""
 
@@ -49,6 +55,8 @@ declare("weir_store_wait_all", c_int, c_void_p, _leases, c_uint32, _leases, _err
 declare("weir_store_release_all", None, c_void_p, _leases, c_uint32)
 declare("weir_store_wait_read", c_int, c_void_p)
 declare("weir_store_tick", None, c_void_p)
+declare("weir_store_load_counts", c_uint64, c_void_p, c_char_p, POINTER(CCountedWeight), c_uint32)
+declare("weir_store_save_counts", None, c_void_p, c_char_p, POINTER(CCountedWeight), c_uint32)
 declare("weir_store_get_stats", None, c_void_p, POINTER(CStats))
 declare("weir_store_reset_stats", None, c_void_p)
 declare("weir_store_policy", c_char_p, c_void_p)
@@ -99,6 +107,27 @@ class Chunks:
                                            f"methods {', '.join(IO_METHODS)}")
             raise_error(code)
         return least.value, everything.value
+
+
+class Counted:
+    """The expert weights of a model, by which counts of its runs are kept.
+
+    Args:
+        model: the file that the first of them lies in.
+        weights: ``(name, bytes, chunk of each expert)``.
+    """
+
+    def __init__(self, model: str, weights: Sequence[Tuple[str, int, Sequence[int]]]) -> None:
+        self._model = model.encode(errors="surrogateescape")
+        self._chunks = [(c_uint32 * len(chunks))(*chunks) for _, _, chunks in weights]  # alive while the list below is
+        self._list = (CCountedWeight * len(weights))(*(
+            CCountedWeight(name.encode(errors="surrogateescape"), nbytes, len(chunks), chunks)
+            for (name, nbytes, _), chunks in zip(weights, self._chunks)))
+
+    @property
+    def arguments(self) -> Tuple[Any, ...]:
+        """For the library's functions."""
+        return self._model, self._list, len(self._list)
 
 
 class Leases:
@@ -175,6 +204,14 @@ class Store:
         """Sets the counters to 0."""
         lib.weir_store_reset_stats(self._handle)
 
+    def load_counts(self, counted: Counted) -> int:
+        """Takes over what earlier runs have counted, before the first demand; returns the sum, 0 when there is nothing."""
+        return int(lib.weir_store_load_counts(self._handle, *counted.arguments))
+
+    def save_counts(self, counted: Counted) -> None:
+        """Keeps what was counted for the next run; what cannot be written is lost."""
+        lib.weir_store_save_counts(self._handle, *counted.arguments)
+
     def close(self) -> None:
         """Frees the slots; the store is not used any more."""
         handle, self._handle = self._handle, None
@@ -185,4 +222,4 @@ class Store:
 # For arrays over slots: the store owns the memory, and outlives them.
 RELEASE_NOTHING = ctypes.cast(lib.weir_mapping_close, c_void_p).value
 
-__all__ = ["Chunks", "Leases", "RELEASE_NOTHING", "Store", "resolve_budget"]
+__all__ = ["Chunks", "Counted", "Leases", "RELEASE_NOTHING", "Store", "resolve_budget"]

@@ -8,6 +8,7 @@ they can be, and counted in full: their pages stay in memory because everything 
 from __future__ import annotations
 
 import operator
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
@@ -17,7 +18,7 @@ from ._experts import ChunkList, left_tensors
 from ._load import build, settle
 from ._lookahead import find_router
 from ._shim import shim
-from ._store import Chunks, Store, resolve_budget
+from ._store import Chunks, Counted, Store, resolve_budget
 from ._switch import Engine, Projection, StreamedSwitch
 from ._weights import Weights
 
@@ -197,6 +198,13 @@ def _leases_max(described: List[Tuple[str, Any, List[Projection]]]) -> int:
                    for _, _, projections in described)
 
 
+def _counted(described: List[Tuple[str, Any, List[Projection]]], chunks: ChunkList) -> Counted:
+    """What counts of the model's runs are kept by."""
+    parts = [part for _, _, projections in described for projection in projections for part in projection.parts]
+    weights = [(part.name, sum(chunks.chunks[number][3] for number in part.chunks), part.chunks) for part in parts]
+    return Counted(chunks.paths[chunks.chunks[parts[0].chunks[0]][0]], weights)
+
+
 def _block_of(model: Any, path: str) -> Any:
     block = model
     for word in path.split(".")[:-1]:
@@ -229,7 +237,8 @@ def _build_lazily(folder: Path, mmap: bool, model_config: Optional[Dict[str, Any
 
 def load_streaming(folder: Path, *, mmap: bool = True, memory: Any = None, model_config: Optional[Dict[str, Any]] = None,
                    ctx: int = 4096, batch: int = 128, experts_memory: Optional[int] = None, policy: Optional[str] = None,
-                   io: Optional[str] = None, lookahead: bool = True, fault: Optional[str] = None) -> Tuple[Any, Dict[str, Any]]:
+                   io: Optional[str] = None, lookahead: bool = True, counts: bool = True,
+                   fault: Optional[str] = None) -> Tuple[Any, Dict[str, Any]]:
     """A model of which only some experts are in memory; see :func:`weir.mlx.load`.
 
     Args:
@@ -242,6 +251,7 @@ def load_streaming(folder: Path, *, mmap: bool = True, memory: Any = None, model
         policy: which expert goes first: ``"lfu"``, ``"lru"``, ``"auto"``...
         io: ``"auto"``, ``"uring"``, ``"threads"``, ``"mmap"``.
         lookahead: may guess what the next layer will want.
+        counts: begins with the counts of earlier runs of the model and keeps this one's; never where ``WEIR_COUNTS`` is ``off``.
         fault: for tests.
 
     Returns:
@@ -272,7 +282,8 @@ def load_streaming(folder: Path, *, mmap: bool = True, memory: Any = None, model
     budget.divide()
     if experts_memory is not None:
         budget.experts = experts_memory
-    engine = Engine(Store(listed, budget.experts), lookahead)
+    kept = counts and os.environ.get("WEIR_COUNTS") not in ("off", "0")
+    engine = Engine(Store(listed, budget.experts), lookahead, _counted(described, chunks) if kept else None)
     try:
         _install(model, described, engine, config)
         del described, switches

@@ -12,9 +12,11 @@ evaluates a result only in the thread that made it.
 """
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Deque, Dict, List, Optional, Tuple
@@ -27,7 +29,7 @@ from .._errors import BusyError, UnsupportedError
 from ._experts import Part
 from ._lookahead import Lookahead
 from ._shim import DONE, RUNNING, UNWANTED, shim
-from ._store import RELEASE_NOTHING, Leases, Store
+from ._store import RELEASE_NOTHING, Counted, Leases, Store
 
 _PAUSE_SECONDS, _PATIENCE = 0.002, 5000
 _CLOSED = "this model's slots are closed: load it again"
@@ -106,10 +108,17 @@ class Pending:
 
 
 class Engine:
-    """The store, and the layers that run from it."""
+    """The store, and the layers that run from it.
 
-    def __init__(self, store: Store, lookahead: bool) -> None:
+    ``counted``: the weights that counts of the model's runs are kept by; they are taken over here and saved at the end of the
+    engine, or of the process.
+    """
+
+    def __init__(self, store: Store, lookahead: bool, counted: Optional[Counted] = None) -> None:
         self.store = store
+        self.counts_loaded = store.load_counts(counted) if counted else 0
+        self._counted = counted
+        self._demanded = 0  # before the counters were last set to 0
         self.layers: List[StreamedSwitch] = []
         self.lookahead = Lookahead(self, lookahead)
         self.outside_ns = 0  # spent here and not in MLX or in waiting for the drive
@@ -119,6 +128,7 @@ class Engine:
         self._lock = threading.RLock()  # again by __del__, which may run anywhere
         self._small: Dict[int, Tuple[Any, Any]] = {}
         self._closed = False
+        _engines.add(self)
 
     def add(self, layer: StreamedSwitch) -> int:
         self.layers.append(layer)
@@ -131,17 +141,33 @@ class Engine:
                 self._closed = True
                 self._settle()
                 self._arrays.clear()
+                self._save_counts()
                 self.store.close()
+
+    def _save_counts(self) -> None:
+        if self._counted and self._demanded + self.store.stats()["demanded"]:
+            self.store.save_counts(self._counted)
+
+    def end(self) -> None:
+        """The process ends: keeps what was counted.  Threads that still compute are not waited for."""
+        if self._lock.acquire(timeout=1):
+            try:
+                if not self._closed:
+                    self._save_counts()
+            finally:
+                self._lock.release()
 
     def describe(self) -> Dict[str, Any]:
         """Counters: see :class:`weir.mlx.Stats`."""
         found = self.store.stats()
         kept = ("demanded", "hits", "joined", "misses", "prefetched", "prefetch_used", "evictions", "bytes_read", "stall_ns")
         return {"slots": found["slots_count"], "slots_bytes": found["slab_bytes"], **{name: found[name] for name in kept},
-                "policy": self.store.policy, "io": self.store.io_method, "outside_ns": self.outside_ns}
+                "policy": self.store.policy, "io": self.store.io_method, "outside_ns": self.outside_ns,
+                "counts_loaded": self.counts_loaded}
 
     def reset(self) -> None:
         """Sets the counters to 0."""
+        self._demanded += self.store.stats()["demanded"]
         self.store.reset_stats()
         self.outside_ns = 0
 
@@ -351,6 +377,15 @@ class Engine:
                 self._small[key] = (made, made)
             return self._small[key][0]
         return mx.arange(start, end, dtype=mx.uint32)
+
+
+_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    for engine in list(_engines):
+        engine.end()
 
 
 __all__ = ["Engine", "Projection", "StreamedSwitch"]

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "ggml/outfile.h"
+#include "os/outfile.h"
 
 /* Names beside targets, so that a process that ends at once can remove them.  Who takes a name out of its place owns it. */
 #define NAMES_MAX 16

@@ -1,5 +1,5 @@
 /*
- * outfile.h - a file that is written beside its place and renamed into it when it is whole (internal to src/ggml).
+ * outfile.h - a file that is written beside its place and renamed into it when it is whole.
  *
  *   no name (O_TMPFILE) ─► "TARGET.PID-N.part" (linkat) ─► TARGET (rename)
  *
@@ -8,8 +8,8 @@
  *
  * A path that names something else than a regular file (/dev/stderr, a pipe) is written to directly.  One thread at a time.
  */
-#ifndef WEIR_GGML_OUTFILE_H
-#define WEIR_GGML_OUTFILE_H
+#ifndef WEIR_OS_OUTFILE_H
+#define WEIR_OS_OUTFILE_H
 
 #include <stdbool.h>
 #include <stdio.h>
