@@ -20,6 +20,8 @@ def main():
         llama = Llama(model, n_ctx=512, n_batch=64, verbose=False)
         for piece in llama.create_completion(prompt, max_tokens=32, temperature=0, stream=True):
             print(piece["choices"][0]["text"], end="", flush=True)
+    except weir.BudgetError as problem:
+        sys.exit(f"{problem}\ntry {problem.least_budget_bytes} bytes or more")
     except weir.Error as problem:
         sys.exit(f"python_llama.py: {problem}")
     report = weir.llama.report()

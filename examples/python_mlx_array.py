@@ -9,13 +9,13 @@ import weir.mlx
 def main():
     if len(sys.argv) != 6:
         sys.exit(__doc__)
-    import mlx.core as mx
-
     try:
         offset, rows, columns = map(int, sys.argv[2:5])
         weights = weir.mlx.mmap_weights(sys.argv[1], offset, (rows, columns), sys.argv[5])
     except (weir.Error, ValueError) as problem:
         sys.exit(f"python_mlx_array.py: {problem}")
+    import mlx.core as mx  # it is there: mmap_weights says what to do where it is not
+
     # Only the pages that are used are read; the file is never written to.  For NumPy: numpy.from_dlpack(weights), read-only.
     print(weights.dtype, weights.shape, "mean", float(mx.mean(weights.astype(mx.float32)).item()))
 

@@ -9,7 +9,10 @@ import weir
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    import torch  # its import takes longer than what follows
+    try:
+        import torch  # which takes longer than what follows
+    except ImportError as problem:
+        sys.exit(f"python_torch.py: PyTorch cannot be imported ({problem}): pip install '.[torch]' in a clone of weir")
 
     begun = time.perf_counter()
     try:

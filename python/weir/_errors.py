@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import os
-from typing import Optional, Type
+import re
+from typing import Any, Optional, Type
 
 
 class Error(Exception):
@@ -85,8 +86,12 @@ class BudgetError(Error):
         least_budget_bytes: the least budget that can, or ``None`` when that is not known.
     """
 
-    least_budget_bytes: Optional[int] = None
     code, code_name = -6, "WEIR_EBUDGET"
+
+    def __init__(self, message: str, **where: Any) -> None:
+        super().__init__(message, **where)
+        least = re.search(r"the least is (\d+)", message)  # the library and the program say it in words only
+        self.least_budget_bytes: Optional[int] = int(least[1]) if least else None
 
 
 class BusyError(Error):

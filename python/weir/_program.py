@@ -11,13 +11,15 @@ import re
 import shutil
 import subprocess
 import sys
+from ctypes import POINTER, byref, c_char_p, c_int, c_uint64
 from typing import Any, Dict, List, Union
 
 from ._checkpoint import Checkpoint
 from ._errors import BudgetError, EngineError, Error, FormatError, InterruptedRunError, InvalidArgumentError
-from ._lib import FOLDER, path_bytes
+from ._lib import FOLDER, CError, call, declare, path_bytes
 
 Memory = Union[str, int]
+declare("weir_budget_resolve", c_int, c_char_p, POINTER(c_uint64), POINTER(CError))
 _EXITS = {1: EngineError, 2: InvalidArgumentError, 3: BudgetError, 4: FormatError, 130: InterruptedRunError}
 
 _NO_ENGINE = "models run where an engine is found: run tools/setup/engine.sh, then install the package again"
@@ -43,10 +45,29 @@ def _is_script(path: str) -> bool:
         return file.read(2) == b"#!"
 
 
+def resolve_budget(text: str) -> int:
+    """Bytes that a budget comes to here and now: ``"4G"``, ``"60%"``, ``"auto"``.
+
+    Raises:
+        InvalidArgumentError: it is none of these.
+    """
+    found = c_uint64()
+    try:
+        call("weir_budget_resolve", text.encode(errors="surrogateescape"), byref(found))
+    except InvalidArgumentError as problem:
+        raise InvalidArgumentError(f"memory: {problem.message}") from problem
+    return found.value
+
+
 def memory_text(memory: Memory) -> str:
-    """A budget as the program takes it: ``4 << 30``, ``"4G"``, ``"60%"``, ``"auto"``."""
+    """A budget as the program takes it: ``4 << 30``, ``"4G"``, ``"60%"``, ``"auto"``.
+
+    Raises:
+        InvalidArgumentError: it is none of these.
+    """
     if isinstance(memory, bool) or not isinstance(memory, (int, str)):
         raise InvalidArgumentError(f"memory is bytes or a text such as '4G', '60%' or 'auto', not {memory!r}")
+    resolve_budget(str(memory))
     return str(memory)
 
 
@@ -82,11 +103,7 @@ def failure(exit_code: int, line: str, model: Any) -> Error:
     message = re.sub(r"^weir \w+: ", "", line.strip().splitlines()[-1]) if line.strip() else f"weir ended with status {exit_code}"
     if message.startswith("weir: this build has no "):
         return EngineError(f"{_NO_ENGINE}; this package was built without one")
-    problem = _EXITS.get(exit_code, EngineError)(message)
-    least = re.search(r"the least is (\d+) bytes", message)
-    if isinstance(problem, BudgetError) and least:
-        problem.least_budget_bytes = int(least[1])
-    return problem
+    return _EXITS.get(exit_code, EngineError)(message)
 
 
 def run_json(name: str, model: Any, words: List[str]) -> Dict[str, Any]:
@@ -107,4 +124,5 @@ def main() -> None:
         sys.exit(f"weir: {problem}")
 
 
-__all__ = ["Memory", "command", "environment", "failure", "find_program", "main", "memory_text", "options", "run_json"]
+__all__ = ["Memory", "command", "environment", "failure", "find_program", "main", "memory_text", "options",
+           "resolve_budget", "run_json"]

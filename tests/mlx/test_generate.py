@@ -90,9 +90,17 @@ class Generate(support.Folder):
 
     def test_the_least_budget_is_enough(self):
         refused = generate(*self.common, "-M", "16M")
-        least = int(refused.stderr.split("the least is ")[1].split(",")[0])
+        least = int(refused.stderr.split("the least is ")[1].split()[0])
+        self.assertRegex(refused.stderr, r"the least is \d+ bytes \(\d+\.\d\d MiB\), most of it for ")
         found = report(*self.common, "-n", 4, "-M", int(least * 1.1))
         self.assertLessEqual(found["peak_memory_bytes"], found["budget_bytes"])
+
+    def test_help(self):
+        run = generate("--help")
+        self.assertEqual(run.returncode, 0)
+        text = " ".join(run.stdout.split())
+        for default in ("auto (the default), odds, lfu, lru", "auto (the default), uring, threads or mmap", "60%, auto (the default)"):
+            self.assertIn(default, text)
 
     def test_interrupted(self):
         run = subprocess.Popen(command(*self.common, "-M", "1G", "-n", 100000, "-c", 200000, "--report", self.path("r.json")),
@@ -117,6 +125,17 @@ class Generate(support.Folder):
         self.assertNotEqual(run.wait(timeout=60), 0)
         self.assertNotIn("Traceback", errors)
         self.assertNotIn("Exception ignored", errors)
+
+
+class Documented(support.Folder):
+    def test_a_model_to_try_with(self):
+        """The commands of docs/mlx.md."""
+        made = run_program([sys.executable, os.path.join(support.HERE, "tiny_models.py"), self.path("tiny")])
+        self.assertEqual((made.returncode, made.stdout.strip()), (0, self.path("tiny")), made.stderr)
+        run = generate(self.path("tiny"), "--memory", "1G", "--prompt", "w5 w17 w80", "--tokens", "16")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertRegex(run.stdout, r"^(w\d+ ){3,}")
+        self.assertIn("of 1024 MiB", run.stderr)
 
 
 class Text(support.Folder):

@@ -201,7 +201,7 @@ class Budget(support.Folder):
             weir.mlx.load_model(path, streaming=True, memory="16M", ctx=256)
         least = caught.exception.least_budget_bytes
         self.assertGreater(least, 16 << 20)
-        self.assertIn(str(least), str(caught.exception))
+        self.assertRegex(str(caught.exception), rf"the least is {least} bytes \(\d+\.\d\d MiB\)")
         model, _ = weir.mlx.load_model(path, streaming=True, memory=int(least * 1.1), ctx=256)
         self.assertTrue(equal([model(mx.array(PROMPT))], [load_model(Path(path))[0](mx.array(PROMPT))]))
 
@@ -222,6 +222,12 @@ class Budget(support.Folder):
             with self.subTest(options), self.assertRaises(kind) as caught:
                 weir.mlx.load_model(path, streaming=True, **options)
             self.assertNotIn("WEIR_", str(caught.exception), "no words")
+
+    def test_too_little_for_experts_is_refused_with_the_least(self):
+        path = tiny_models.make(self.path("m"), "qwen3_moe", quantization=Q4)
+        with self.assertRaisesRegex(weir.BudgetError, r"1 bytes for experts .* \(\d+\.\d\d MiB\)") as caught:
+            stream(path, 1)
+        stream(path, caught.exception.least_budget_bytes)
 
     def test_experts_that_are_computed_are_refused(self):
         path = tiny_models.make(self.path("m"), "qwen3_moe")

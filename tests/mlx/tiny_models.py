@@ -2,11 +2,14 @@
 
     make(folder, "qwen3_moe", quantization={"group_size": 32, "bits": 4}, layout="mlx", aligned=True)
 
+As a program, tiny_models.py FOLDER writes one to try weir.mlx with: a mixture of experts of 4 bits, with a tokenizer.
+
 layout "mlx": expert tensors stacked, names as mlx_lm converts them.  "hf": as the original checkpoints have them, so that the
 model's sanitize has work to do.  Not aligned: as mx.save_safetensors writes, at whatever offset.
 """
 import json
 import os
+import sys
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -189,3 +192,14 @@ def make(folder, kind, *, quantization=None, layout="mlx", aligned=True, dtype=m
         else:
             mx.save_safetensors(path, part, metadata={"format": "mlx"})
     return str(folder)
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("tiny_models.py FOLDER: writes a tiny model with random weights")
+    make(sys.argv[1], "qwen3_moe", quantization={"group_size": 32, "bits": 4}, dtype=mx.bfloat16)
+    print(add_tokenizer(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

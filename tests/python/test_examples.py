@@ -62,6 +62,23 @@ class Examples(support.Folder):
         result = run("python_llama.py", self.model(), "200M", "Once upon a time")
         self.assertEqual(result.code, 0, str(result))
         self.assertIn("of 200 MiB", result.out)
+        result = run("python_llama.py", self.model(), "20M", "Once upon a time")
+        self.assertEqual((result.code, result.out), (1, ""), str(result))
+        self.assertRegex(result.err, r"try \d+ bytes or more")
+
+    def test_packages_that_are_missing(self):
+        """One line, which says what to install."""
+        for module, name, more in (("torch", "python_torch.py", []), ("mlx", "python_mlx_array.py", ["0", "1", "1", "uint8"])):
+            with self.subTest(name):
+                hidden = self.path(module)  # found before one that is installed
+                os.mkdir(hidden)
+                with open(os.path.join(hidden, f"{module}.py"), "w", encoding="ascii") as file:
+                    file.write("raise ImportError('hidden')")
+                path = os.pathsep.join([hidden, os.environ.get("PYTHONPATH", "")])
+                result = h.run([sys.executable, os.path.join(EXAMPLES, name), self.file, *more], env={"PYTHONPATH": path})
+                self.assertEqual((result.code, result.out), (1, ""), str(result))
+                self.assertIn("pip install", result.err)
+                self.assertEqual(len(result.err.splitlines()), 1, result.err)
 
     def test_refusals(self):
         for name, more in (("python_numpy.py", []), ("python_save.py", ["x"]), ("python_generate.py", ["1G", "x"])):

@@ -154,6 +154,9 @@ class Generate(Engine):
         for number, (kind, start) in enumerate(cases):
             with self.subTest(number), self.assertRaises(kind):
                 start().read()
+        for memory in ("4X", "", -1, 0, True):  # at once, without a child
+            with self.subTest(memory), self.assertRaisesRegex(weir.InvalidArgumentError, "memory"):
+                weir.generate(self.model, "x", memory)
         self.assertEqual(children(), [])
 
     def test_the_command(self):

@@ -84,10 +84,11 @@ m = llama()
 try:
     text(m)
 except weir.BudgetError as problem:
-    print(json.dumps([str(problem), problem.code]))
+    print(json.dumps([str(problem), problem.code, problem.least_budget_bytes]))
 """)
         self.assertIn("the least is", got[0])
         self.assertEqual(got[1], -6)
+        self.assertIn(f"the least is {got[2]} bytes", got[0])
 
     def test_enabled_again_and_disabled(self):
         got = run(self.model(), """

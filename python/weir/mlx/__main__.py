@@ -12,6 +12,7 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from .._errors import BudgetError, Error, FormatError, InvalidArgumentError, InterruptedRunError, NotFoundError, UnsupportedError
+from ._store import POLICIES
 
 FAILED, USAGE, TOO_LITTLE, INVALID, INTERRUPTED = 1, 2, 3, 4, 130
 
@@ -37,8 +38,8 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--raw", action="store_true", help="no chat template")
     add.add_argument("--ignore-eos", action="store_true", help="go on after the end of the text")
     add.add_argument("--no-streaming", action="store_true", help="map all weights, without a budget")
-    add.add_argument("--io", metavar="METHOD", default="auto", help="auto, uring, threads or mmap")
-    add.add_argument("--policy", metavar="NAME", default="auto", help="which expert goes first: lfu, lru...")
+    add.add_argument("--io", metavar="METHOD", default="auto", help="auto (the default), uring, threads or mmap")
+    add.add_argument("--policy", metavar="NAME", default="auto", help=f"which expert goes first: auto (the default), {', '.join(POLICIES[1:])}")
     add.add_argument("--no-lookahead", action="store_true", help="read nothing before it is asked for")
     add.add_argument("--no-counts", action="store_true", help="keep no counts between runs, and use none")
     add.add_argument("--logits-hash", action="store_true", help="a hash over the logits of every step")

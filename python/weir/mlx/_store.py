@@ -61,18 +61,6 @@ declare("weir_store_get_stats", None, c_void_p, POINTER(CStats))
 declare("weir_store_reset_stats", None, c_void_p)
 declare("weir_store_policy", c_char_p, c_void_p)
 declare("weir_store_io_method", c_char_p, c_void_p)
-declare("weir_budget_resolve", c_int, c_char_p, POINTER(c_uint64), _error)
-
-
-def resolve_budget(text: str) -> int:
-    """Bytes that a budget comes to: ``"4G"``, ``"60%"``, ``"auto"``.
-
-    Raises:
-        InvalidArgumentError: it is none of these.
-    """
-    found = c_uint64()
-    call("weir_budget_resolve", text.encode(), byref(found))
-    return found.value
 
 
 class Chunks:
@@ -222,4 +210,4 @@ class Store:
 # For arrays over slots: the store owns the memory, and outlives them.
 RELEASE_NOTHING = ctypes.cast(lib.weir_mapping_close, c_void_p).value
 
-__all__ = ["Chunks", "Counted", "Leases", "RELEASE_NOTHING", "Store", "resolve_budget"]
+__all__ = ["Chunks", "Counted", "Leases", "RELEASE_NOTHING", "Store"]

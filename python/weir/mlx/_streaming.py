@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from .._errors import BudgetError, InvalidArgumentError, UnsupportedError
+from .._program import resolve_budget
 from ._experts import ChunkList, left_tensors
 from ._load import build, settle
 from ._lookahead import find_router
 from ._shim import shim
-from ._store import Chunks, Counted, Store, resolve_budget
+from ._store import Chunks, Counted, Store
 from ._switch import Engine, Projection, StreamedSwitch
 from ._weights import Weights
 
@@ -59,11 +60,16 @@ class Budget:
         if self.budget < self.least:
             parts = {"dense weights": self.dense, "KV cache": self.kv, "compute buffers": self.compute,
                      "the process itself": self.other, "expert slots": self.experts_least}
-            problem = BudgetError(f"a budget of {self.budget} bytes cannot hold: the least is {self.least}, most of it "
-                                  f"{max(parts, key=parts.__getitem__)} ({max(parts.values())} bytes)")
-            problem.least_budget_bytes = self.least
-            raise problem
+            raise BudgetError(f"a budget of {self.budget} bytes cannot hold this model: the least is {_shown(self.least)}, most of it "
+                              f"for {max(parts, key=parts.__getitem__)} ({max(parts.values())} bytes)")
         self.experts = min(self.budget - self.fixed, self.experts_all)
+
+
+def _shown(count: int) -> str:
+    """Bytes, and for people: MiB below a GiB, rounded up, so that what is shown holds when it is given as a budget."""
+    unit, name = (1 << 30, "GiB") if count >> 30 else (1 << 20, "MiB")
+    hundredths = -(-count * 100 // unit)
+    return f"{count} bytes ({hundredths // 100}.{hundredths % 100:02} {name})"
 
 
 def _status(field_name: str) -> int:
@@ -281,6 +287,8 @@ def load_streaming(folder: Path, *, mmap: bool = True, memory: Any = None, model
                     _dense_bytes(model, _expert_arrays(switches)), kv, compute, experts_least=least, experts_all=everything)
     budget.divide()
     if experts_memory is not None:
+        if experts_memory < least:
+            raise BudgetError(f"{experts_memory} bytes for experts cannot hold the slots: the least is {_shown(least)}")
         budget.experts = experts_memory
     kept = counts and os.environ.get("WEIR_COUNTS") not in ("off", "0")
     engine = Engine(Store(listed, budget.experts), lookahead, _counted(described, chunks) if kept else None)
