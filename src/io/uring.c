@@ -9,7 +9,8 @@
  * cannot miss it.
  *
  * Registering files and buffers saves the kernel a look-up and pinning pages for each read; when that is refused (the limit on
- * locked memory, an old kernel) reads go without.
+ * locked memory, an old kernel) reads go without.  Registered memory is given back by name before the ring goes: a ring that is
+ * closed is taken apart by the kernel some time later, and until then its pages stay in memory, unmapped or not.
  */
 #include <errno.h>
 #include <liburing.h>
@@ -87,6 +88,8 @@ static void close_uring(void *opened)
 {
 	uring *state = opened;
 
+	if (state->buffers_count)
+		(void)io_uring_unregister_buffers(&state->ring);
 	io_uring_queue_exit(&state->ring);
 	free(state);
 }

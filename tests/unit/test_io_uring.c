@@ -36,6 +36,7 @@ static int test_register_buffers(struct io_uring *ring, unsigned count)
 #undef weir_io_uring
 
 #include "io_testing.h"
+#include "os/proctext.h"
 
 #define DEPTH 4u
 #define BYTES 4096u
@@ -213,6 +214,33 @@ static void test_buffer_edges(void **unused)
 	tear_down(&all);
 }
 
+static uint64_t pinned_kib(void)
+{
+	char *text = weir_proctext_read("/proc/self/status");
+	uint64_t kib = 0;
+
+	assert_non_null(text);
+	weir_proctext_number(text, "VmPin:", &kib);
+	free(text);
+	return kib;
+}
+
+/* Memory that is freed after the ring must be free at once: the next slab is filled while the budget has no room for both. */
+static void test_close_lets_go_of_memory(void **unused)
+{
+	const uint64_t before = pinned_kib();
+	fixture all;
+
+	(void)unused;
+	for (int i = 0; i < 20 && set_up(&all); i++) {
+		tested_uring.add_buffer(all.state, all.memory, DEPTH * BYTES);
+		if (((uring *)all.state)->buffers_count)
+			assert_int_equal(pinned_kib(), before + DEPTH * BYTES / 1024);
+		tear_down(&all);
+		assert_int_equal(pinned_kib(), before);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -221,6 +249,7 @@ int main(void)
 		cmocka_unit_test(test_wake),
 		cmocka_unit_test(test_nothing_registered),
 		cmocka_unit_test(test_buffer_edges),
+		cmocka_unit_test(test_close_lets_go_of_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
