@@ -19,6 +19,7 @@
 #include "ggml/buffer.h"
 #include "ggml/config.h"
 #include "ggml/mapping.h"
+#include "os/memory.h"
 
 #include <ggml-backend-impl.h>
 
@@ -203,10 +204,10 @@ static int populate(const engine_buffer *self)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
-	if (!madvise(self->base, self->mapped_bytes, MADV_POPULATE_WRITE))
-		return 0;
-	if (errno != EINVAL)
-		return errno;
+	int code = weir_memory_populate(self->base, self->mapped_bytes);
+
+	if (code != WEIR_EUNSUPPORTED)
+		return code;
 	for (size_t at = 0; at < self->mapped_bytes; at += page) { /* kernels before 5.14 */
 		volatile char *byte = (char *)self->base + at;
 
@@ -224,7 +225,7 @@ int weir_buffer_populate(weir_error *error)
 		failed = populate(b);
 	pthread_mutex_unlock(&lists_mutex);
 	if (failed)
-		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, failed,
+		return weir_fail(error, WEIR_ENOMEM, NULL, WEIR_ERROR_NO_OFFSET, 0,
 				 "engine buffers cannot be brought into memory");
 	return 0;
 }

@@ -4,14 +4,18 @@
 #include "os/memory.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 #include "base/guard.h"
+#include "os/affinity.h"
 
 #define HUGE_BYTES ((uint64_t)2 << 20)
+#define POPULATE_THREADS_MAX 16u
+#define SHARE_BYTES_LEAST ((uint64_t)64 << 20) /* less is done before a thread has started */
 
 uint64_t weir_page_bytes(void)
 {
@@ -116,6 +120,72 @@ int weir_memory_advise(void *base, uint64_t bytes, weir_advice advice)
 	if (madvise((unsigned char *)base + head, bytes, value) == 0)
 		return 0;
 	return errno == EINVAL ? WEIR_EUNSUPPORTED : weir_code_of_errno(errno);
+}
+
+/* ---- bringing pages into memory ---- */
+
+typedef struct share {
+	pthread_t thread;
+	unsigned char *base;
+	uint64_t bytes;
+	int code;
+} share;
+
+static void *populate_share(void *user)
+{
+	share *own = user;
+
+	own->code = weir_memory_advise(own->base, own->bytes, WEIR_ADVICE_POPULATE);
+	return NULL;
+}
+
+/* A thread inherits the processor that its maker is bound to: these may use all. */
+static bool start_share(share *own)
+{
+	pthread_attr_t attributes;
+	bool started;
+
+	if (pthread_attr_init(&attributes))
+		return false;
+	started = !pthread_attr_setaffinity_np(&attributes, sizeof(cpu_set_t), weir_affinity_allowed()) &&
+		  !pthread_create(&own->thread, &attributes, populate_share, own);
+	pthread_attr_destroy(&attributes);
+	return started;
+}
+
+/* The caller's is the first share; one for which no thread can be had is the caller's too. */
+static int populate_shares(share *shares, uint32_t count)
+{
+	bool started[POPULATE_THREADS_MAX] = {false};
+	int code;
+
+	for (uint32_t i = 1; i < count; i++)
+		started[i] = start_share(&shares[i]);
+	for (uint32_t i = 0; i < count; i++)
+		if (!started[i])
+			populate_share(&shares[i]);
+	code = shares[0].code;
+	for (uint32_t i = 1; i < count; i++) {
+		if (started[i])
+			pthread_join(shares[i].thread, NULL);
+		code = code ? code : shares[i].code;
+	}
+	return code;
+}
+
+int weir_memory_populate(void *base, uint64_t bytes)
+{
+	share shares[POPULATE_THREADS_MAX];
+	uint64_t count = (uint64_t)CPU_COUNT(weir_affinity_allowed()), share_bytes, at = 0;
+	uint32_t made = 0;
+
+	count = count < POPULATE_THREADS_MAX ? count : POPULATE_THREADS_MAX;
+	count = count < bytes / SHARE_BYTES_LEAST ? count : bytes / SHARE_BYTES_LEAST;
+	share_bytes = count > 1 ? (bytes / count + HUGE_BYTES) / HUGE_BYTES * HUGE_BYTES : bytes;
+	for (; at < bytes; at += share_bytes)
+		shares[made++] = (share){.base = (unsigned char *)base + at,
+					 .bytes = share_bytes < bytes - at ? share_bytes : bytes - at};
+	return made ? populate_shares(shares, made) : 0;
 }
 
 uint64_t weir_clock_ns(void)

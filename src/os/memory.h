@@ -31,6 +31,10 @@ void weir_memory_unmap(void *base, uint64_t bytes); /* NULL is allowed */
  * a negative code; advice that the kernel does not know gives WEIR_EUNSUPPORTED, which callers may ignore. */
 int weir_memory_advise(void *base, uint64_t bytes, weir_advice advice);
 
+/* Faults the whole pages inside the range in for writing, keeping what they hold, with as many threads as there are processors:
+ * the kernel clears a few GB a second on one.  Codes as above; WEIR_EUNSUPPORTED by kernels before 5.14. */
+int weir_memory_populate(void *base, uint64_t bytes);
+
 /* Nanoseconds of CLOCK_MONOTONIC: for differences only. */
 uint64_t weir_clock_ns(void);
 

@@ -295,6 +295,7 @@ static int map_slab(weir_store *store, weir_error *error)
 		return code;
 	store->slab = base;
 	(void)weir_memory_advise(base, store->slab_bytes, WEIR_ADVICE_NODUMP); /* the bytes are on the drive already */
+	(void)weir_memory_populate(base, store->slab_bytes); /* else adding it does, on one processor */
 	(void)weir_io_add_buffer(store->io, base, store->slab_bytes); /* reads work unregistered too */
 	return 0;
 }

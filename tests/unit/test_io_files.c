@@ -3,6 +3,7 @@
  * submit refuses.
  */
 #include <errno.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -322,6 +323,28 @@ static void test_memory_ranges(void **unused)
 	weir_memory_unmap(NULL, 1);
 }
 
+/* Shares of several threads: all pages come, and keep what was in them. */
+static void test_memory_populate(void **unused)
+{
+	const uint64_t bytes = ((uint64_t)192 << 20) + 4096, page = weir_page_bytes();
+	unsigned char *memory, there = 0;
+	void *base = NULL;
+
+	(void)unused;
+	assert_int_equal(weir_memory_map(bytes, false, &base, NULL), 0);
+	memory = base;
+	memory[(100 << 20) + 1] = 7;
+	if (weir_memory_populate(base, bytes) != WEIR_EUNSUPPORTED)
+		for (uint64_t at = 0; at < bytes; at += page) {
+			assert_int_equal(mincore(memory + at, page, &there), 0);
+			assert_int_equal(there & 1, 1);
+		}
+	assert_int_equal(memory[(100 << 20) + 1], 7);
+	assert_int_equal(memory[bytes - 1], 0);
+	weir_memory_unmap(base, bytes);
+	assert_int_equal(weir_memory_populate(base, 0), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -329,7 +352,7 @@ int main(void)
 		cmocka_unit_test(test_file_that_shrinks), cmocka_unit_test(test_truncation_race),
 		cmocka_unit_test(test_replaced_file),	  cmocka_unit_test(test_invalid_requests),
 		cmocka_unit_test(test_invalid_options),	  cmocka_unit_test(test_direct_alignment),
-		cmocka_unit_test(test_memory_ranges),
+		cmocka_unit_test(test_memory_ranges),	  cmocka_unit_test(test_memory_populate),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
